@@ -1,0 +1,76 @@
+//! antiphon: the front door of a set of identical HTTP servers.
+//!
+//! It spreads reads over the servers, sends every state-changing action to *all* of them in one order, keeps what a
+//! server that is away has missed, and lets it serve reads again only when it has caught up.
+//!
+//! # One idea: a pure middle, thin edges
+//!
+//! Whatever decides (is this head lawful, which class is this action, which child, what has a lane to do next, is a
+//! child up) is a plain function over octets and values that is *told* the time. Whatever touches the world is small
+//! and at the rim. So the middle is tested with tables and seeds, and the rim against the real kernel.
+//!
+//! # A second: one ring, many cursors
+//!
+//! A change gets a sequence and stands in its group's [ring](mirror::ring). Every child has a lane that reads the ring
+//! with a cursor of its own. What a child has missed is the interval between its cursor and the head: there is no
+//! other queue, so "queued first, then new" needs no rule. A reader cannot skip.
+//!
+//! # The map
+//!
+//! Imports point down; a test holds the arrows.
+//!
+//! | layer | modules | what they know |
+//! |---|---|---|
+//! | entry | `main`, [`cli`], [`demo`] | words, exit codes |
+//! | assembly | [`worker`], [`control`] | everything below; threads |
+//! | edges | [`io`] | the kernel |
+//! | pure | [`config`], [`http`], [`action`], [`route`], [`probe`], [`mirror`] | octets, values, `now` |
+//! | ground | [`limits`], [`error`], [`sync`], [`time`] | nothing |
+//!
+//! # Two straight lines
+//!
+//! A request ([`worker`]): accept → head → action → (read: child → connection → forward | change: admit →
+//! acknowledgements) → reply → observe → next.
+//!
+//! Delivery (a lane): next entry after the cursor → connection → send → judge the reply → confirm.
+//!
+//! # Threads, and how they meet
+//!
+//! A worker is one core's thread: a driver (io_uring or epoll), a listener, an executor; nothing in it is shared. The
+//! sequencer is one thread that numbers changes. Control is one thread with a tokio runtime: admin, names, signals.
+//! Data crosses in four ways only: a snapshot swapped by control; a worker's submission queue to the sequencer; the
+//! ring, with the outcome table of each change in it; the padded atomics of a child.
+//!
+//! # What is deliberately absent
+//!
+//! No lock and no system clock call on a request's line. No copy of a read's body in user space. No body octet of a
+//! read is re-encoded. No guard of a snapshot is held across an await. No operation that was given up is followed by
+//! another on its connection. No sequence is used twice. No child sees change *n*+1 before *n*. No reply that has
+//! begun is tried again. No HTTP/2, TLS, caching or scripting yet.
+//!
+//! # Words, one meaning each
+//!
+//! *worker*: one core's thread. *driver*: an io_uring or epoll instance. *ring*: the broadcast ring of a group, never a
+//! driver. *child*: a server behind us. *group*: children that must stay identical. *primary*: the child that leads its
+//! group under `failover`, and whose answer to a change is returned. *front*: one of our instances as a client sees it.
+//! *read*, *change*, *live change*: the classes of an action. *sequence*: numbers a change within an epoch. *cursor*:
+//! how far a reader of the ring has confirmed. *lane*: the one task that sends changes to a child. *ticket*: proof of
+//! admission. *replay*: a lane reading behind the head. *probe*: a question about a child's health. *snapshot*: the
+//! routing table as of now. *pool*: idle connections to a child. *chunk*: received octets where the kernel put them.
+#![deny(unsafe_code)]
+
+pub mod action;
+pub mod cli;
+pub mod config;
+pub mod control;
+pub mod demo;
+pub mod error;
+pub mod http;
+pub mod io;
+pub mod limits;
+pub mod mirror;
+pub mod probe;
+pub mod route;
+pub mod sync;
+pub mod time;
+pub mod worker;

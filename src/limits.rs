@@ -1,0 +1,252 @@
+//! Every bound and size, each with its reason, and the relations between them checked when this file compiles.
+//!
+//! A limit that an operator may change stands here with its default; what a configuration may set is checked
+//! against the hard bounds below.
+
+use std::time::Duration;
+
+// === heads ===
+
+/// A request head, octets. nginx allows 4 × 8 KiB, HAProxy 16 KiB: enough for large cookies, and a connection that
+/// has sent this much without a head costs no more than this.
+pub const REQUEST_HEAD_BYTES_MAX: usize = 32 * 1024;
+/// A request target, octets. IDOL's `MaxInputString` is 64,000 in every published configuration, but such actions
+/// travel as POST bodies; a target shares the head with the fields.
+pub const TARGET_BYTES_MAX: usize = 24 * 1024;
+/// Fields in a head. httparse's table of them is on the stack: 32 octets each.
+pub const FIELDS_MAX: usize = 128;
+/// A response head, octets. Children are ours: larger than what clients may send.
+pub const RESPONSE_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Empty lines passed over before a request line: RFC 9112 2.2 asks for at least one, some old clients send two.
+pub const EMPTY_LINES_MAX: usize = 2;
+/// Options that the `Connection` lines of a head may name. Each is compared with every field: 64 × 128 short
+/// comparisons stay below the cost of reading the head, 16,000 × 128 would not.
+pub const CONNECTION_OPTIONS_MAX: usize = 64;
+/// Interim (1xx) answers before a final one. A child that sends more is looping.
+pub const INTERIM_ANSWERS_MAX: usize = 32;
+
+// === bodies ===
+
+/// Octets of chunk extensions and trailers in one body, all together. They are dropped, so they may not cost much
+/// (CVE-2024-22019: unbounded work for each octet of body).
+pub const CHUNK_OVERHEAD_BYTES_MAX: usize = 16 * 1024;
+/// Hexadecimal digits of a chunk size, leading zeros included: 2^64 has 16.
+pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
+/// A request body that is streamed to a child (reads), default. Larger is 413.
+pub const BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// A body that is held whole: a change, or a form that must be read to find the action. Default; larger is 413.
+pub const ACTION_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bodies held at once by all workers, octets.
+pub const ACTION_BYTES_IN_FLIGHT_MAX: usize = 256 * 1024 * 1024;
+/// Of the primary's answer to a change, at most this much is held until the acknowledgement; a longer answer is cut
+/// from the reply and replaced by a summary.
+pub const ANSWER_HELD_MAX: usize = 1024 * 1024;
+
+// === io ===
+
+/// One of the small buffers that clients are armed on: most request heads fit, and a thousand cost 4 MiB.
+pub const SMALL_BUFFER_BYTES: usize = 4 * 1024;
+/// Small buffers of a worker.
+pub const SMALL_BUFFERS: usize = 1024;
+/// One of the large buffers that children are armed on. A 16 KiB response fits with its head (facts: 28 µs of CPU
+/// with 4 KiB buffers, 14 with 32 KiB).
+pub const LARGE_BUFFER_BYTES: usize = 32 * 1024;
+/// Large buffers of a worker: 2 MiB, which stays in a core's cache; the kernel hands them out first in, first out.
+pub const LARGE_BUFFERS: usize = 64;
+/// Small buffers lent to the kernel at first: 512 KiB, the level-2 cache of a core. The kernel takes them first in,
+/// first out, so more would only be colder; the driver doubles the number when they run short.
+pub const SMALL_BUFFERS_LENT: usize = 128;
+/// Large buffers lent to the kernel at first (measured with 64 connections: 16 run short, 64 do not).
+pub const LARGE_BUFFERS_LENT: usize = 64;
+/// Submissions that an io_uring instance takes at once, a power of two: more than a busy turn makes. What does not
+/// fit goes with a second call. Smaller ones are tried where locked memory is limited.
+pub const URING_ENTRIES: u32 = 1024;
+/// Completions for each submission: every small buffer may come back in one turn, with sends and accepts beside.
+/// What does not fit waits in the kernel, at a price, but is not lost.
+pub const URING_COMPLETIONS_PER_ENTRY: u32 = 4;
+/// Octets received on one connection and not yet taken: above it receiving stops, below half it starts again.
+pub const RECEIVED_BYTES_MAX: usize = 256 * 1024;
+/// Octets copied out of scarce buffers for slow peers, a worker.
+pub const SPILL_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Pieces of one send: a head, some chunks with their framing. IOV_MAX is 1,024.
+pub const SEND_PIECES_MAX: usize = 64;
+/// Connections of one worker, clients and children together; also bounded by RLIMIT_NOFILE.
+pub const CONNECTIONS_MAX: usize = 65_536;
+/// Parked serving tasks a worker keeps for the next request.
+pub const TASKS_PARKED_MAX: usize = 1024;
+/// How long a connection that we close is still read, so that the peer gets our last octets and not a reset
+/// (RFC 9112 9.6).
+pub const LINGER: Duration = Duration::from_secs(2);
+
+// === executor ===
+
+/// Pieces of received octets queued on one connection: a peer that sends single octets must not have a buffer, or a
+/// copy with its bookkeeping, for each of 256 Ki. Small buffers that are full reach the bound in octets first.
+pub const RECEIVED_CHUNKS_MAX: usize = 128;
+/// Rounds of tasks in a turn before the driver is asked again: tasks that wake each other finish within one turn, and
+/// cannot keep the driver waiting for ever.
+pub const TASK_ROUNDS_MAX: usize = 4;
+/// Octets read and dropped from a connection that lingers: a request body that nobody wants, not a download. nginx and
+/// HAProxy bound the time only.
+pub const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// First pause of a listener when descriptors or memory have run out; it doubles. Short, as a connection may close at
+/// any moment.
+pub const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Longest pause of a listener: nginx pauses for 500 ms.
+pub const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Events taken from epoll at once. More wait in the kernel, in the order in which they will be told.
+pub const EPOLL_EVENTS_PER_TURN: usize = 256;
+/// Connections accepted at one event: a burst must not hold up those that are served.
+pub const EPOLL_ACCEPTS_PER_EVENT: usize = 64;
+
+const _: () = assert!(RECEIVED_CHUNKS_MAX * SMALL_BUFFER_BYTES > RECEIVED_BYTES_MAX);
+
+// === actions ===
+
+/// An action's name, octets after decoding. The longest name of the products that we know has under 40.
+pub const ACTION_NAME_BYTES_MAX: usize = 64;
+/// A rule's pattern, octets.
+pub const RULE_PATTERN_BYTES_MAX: usize = 256;
+/// Rules of a group, its built-in set included: they are asked in order, so a request pays for each.
+pub const RULES_MAX: usize = 1024;
+/// Different conditions on parameters in a group's rules: one bit of a word each.
+pub const RULE_CONDITIONS_MAX: usize = 64;
+/// Parts of a multipart body. A request that uploads many streams has dozens.
+pub const MULTIPART_PARTS_MAX: usize = 4096;
+/// The head of one part, octets: a disposition with a long file name, and a type.
+pub const MULTIPART_PART_HEAD_BYTES_MAX: usize = 4 * 1024;
+/// A multipart boundary, octets (RFC 2046 5.1.1).
+pub const MULTIPART_BOUNDARY_BYTES_MAX: usize = 70;
+
+const _: () = assert!(RULE_CONDITIONS_MAX <= u64::BITS as usize, "the conditions met are bits of a u64");
+const _: () = assert!(ACTION_NAME_BYTES_MAX <= u8::MAX as usize, "a name's length is one octet");
+
+// === children ===
+
+/// Children of a group. DAH allows 1,024 and advises 16.
+pub const CHILDREN_MAX: usize = 1024;
+/// Idle connections to one child, a worker.
+pub const POOL_IDLE_MAX: usize = 256;
+/// How long an idle connection to a child is kept. Below the usual keep-alive time of servers (Apache: 5 s).
+pub const POOL_IDLE: Duration = Duration::from_secs(4);
+
+// === changes ===
+
+/// Changes that wait for the sequencer, a worker. Full is 503 `overloaded`.
+pub const SUBMISSIONS_MAX: usize = 1024;
+/// Slots of a group's ring, a power of two.
+pub const RING_SLOTS: usize = 4096;
+/// Octets of the entries in a group's ring.
+pub const RING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+// === workers ===
+
+/// How often a worker closes what has idled for too long and shows its counts. Each look costs a walk over the idle
+/// connections.
+pub const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a worker that is being stopped looks whether its last exchange has ended.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
+
+const _: () = assert!(RING_SLOTS.is_power_of_two());
+const _: () = assert!(ACTION_BYTES_MAX <= RING_BYTES_MAX, "one entry must fit the ring");
+const _: () = assert!(TARGET_BYTES_MAX < REQUEST_HEAD_BYTES_MAX);
+const _: () = assert!(URING_ENTRIES.is_power_of_two());
+const _: () = assert!(
+    (URING_ENTRIES * URING_COMPLETIONS_PER_ENTRY) as usize >= 2 * (SMALL_BUFFERS + LARGE_BUFFERS),
+    "what all buffers bring must fit the completion queue"
+);
+const _: () = assert!(RECEIVED_BYTES_MAX >= 2 * LARGE_BUFFER_BYTES, "half the cap must hold a buffer");
+
+// === configuration ===
+
+/// A child's weight, at most: wide enough for per-mille shares, and a sum over all children fits a u32.
+pub const WEIGHT_MAX: u32 = 10_000;
+/// Groups in a configuration: each has a sequencer thread and a ring.
+pub const GROUPS_MAX: usize = 64;
+/// Listeners in a configuration: each is a socket on every worker.
+pub const LISTENERS_MAX: usize = 64;
+/// Routes of a listener: they are tried one by one.
+pub const ROUTES_MAX: usize = 256;
+/// A name (of a group, a child, a location), octets: it becomes a metric's label and a part of an admin path.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Worker threads.
+pub const WORKERS_MAX: usize = 256;
+/// The longest duration a configuration may name: `tunnel_idle` of a week is a habit, a year is a slip.
+pub const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// What each memory budget may be set to at most, octets: a slip of a unit should not wait for the OOM killer.
+pub const BUDGET_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
+/// What `body_bytes_max` may be set to at most: nothing of it is held.
+pub const BODY_BYTES_HARD_MAX: u64 = 1024 * 1024 * 1024 * 1024;
+/// A configuration file, octets. A thousand children with a rule each are a tenth of it; a device file is endless.
+pub const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+const _: () = assert!(WEIGHT_MAX as u64 * CHILDREN_MAX as u64 <= u32::MAX as u64);
+
+// === routing ===
+
+/// Retries of reads, as a share of the requests. Finagle and linkerd use the same: enough for one child of five.
+pub const RETRY_PERCENT: u8 = 20;
+/// Retries that a quiet time saves up, and what a group begins with: the reads in flight on a busy child that dies.
+pub const RETRY_SAVED_MAX: u16 = 512;
+/// Octets of a probe's answer that are kept for its pattern. Health pages are short.
+pub const PROBE_BODY_BYTES_MAX: usize = 16 * 1024;
+
+// === mirror ===
+
+/// From the moment a change is on its way to a child until it counts as slow, default. Long enough for a commit on a
+/// busy disk, short enough for a client to wait.
+pub const CHANGE_DEADLINE: Duration = Duration::from_secs(5);
+/// How much later than its sibling a child may answer before it is demoted: children that are slow together (a large
+/// change, one disk below all) are not torn apart.
+pub const CHANGE_GRACE: Duration = Duration::from_secs(1);
+/// What a client waits for its change at most, the line before it included. Above what clients usually wait themselves.
+pub const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
+/// After its deadline a request is left in flight this much longer: a late answer saves a child from a reseed.
+pub const CHANGE_LATE: Duration = Duration::from_secs(30);
+/// How long a request is left in flight on a child that shows no life, where no sibling has answered: all may be busy
+/// with it, and giving up a change that may not be repeated would cost the group every child.
+pub const CHANGE_SILENCE_MAX: Duration = Duration::from_secs(300);
+/// Times that a change is tried on a child that answers 5xx, if it may be repeated; then that is its answer.
+pub const CHANGE_TRIES_MAX: u32 = 3;
+/// Between these tries; doubled before the third.
+pub const CHANGE_RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Times that a change is sent to a child that never answers it. Such a change may be what brings the child down.
+pub const CHANGE_SENDS_MAX: u32 = 5;
+/// How long a connection is trusted after an answer: a change that may not be repeated goes on no older one.
+pub const CHANGE_CONNECTION_FRESH: Duration = Duration::from_secs(1);
+/// Entries that a child which has replayed its backlog may be behind when it goes live. Under load none stands exactly
+/// at the head; reads still wait until it has applied what was answered.
+pub const LIVE_LAG_MAX: u64 = 64;
+/// Changes that the sequencer numbers before it looks at the probes again.
+pub const SEQUENCER_BATCH: usize = 256;
+/// The sequencer looks at the probes at least this often, should nobody wake it.
+pub const SEQUENCER_TICK: Duration = Duration::from_millis(250);
+/// How often the sequencer looks whether a live child that held it up has moved on.
+pub const SEQUENCER_STALL_TICK: Duration = Duration::from_millis(2);
+
+const _: () = assert!(LIVE_LAG_MAX < RING_SLOTS as u64 / 2, "a child that goes live is far from being overrun");
+const _: () = assert!(CHANGE_DEADLINE.as_secs() + CHANGE_GRACE.as_secs() < CHANGE_PATIENCE.as_secs());
+
+// === control ===
+
+/// Connections that the kernel holds for a listener until a worker takes them; the kernel caps it at
+/// `net.core.somaxconn` (4,096 since Linux 5.4).
+pub const LISTEN_BACKLOG: i32 = 4096;
+/// Names of children are resolved again after this long: the usual time to live of a record that is meant to move.
+pub const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
+/// How often we look whether a connect has failed, so that a child that moved is found soon.
+pub const RESOLVE_LOOK: Duration = Duration::from_secs(1);
+/// How long one name may take to resolve.
+pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the control thread looks whether the workers have ended.
+pub const FRONT_LOOK: Duration = Duration::from_millis(10);
+/// How long `antiphon status` and `antiphon child` wait for an answer.
+pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest answer on the admin socket, octets: a status of a thousand children is half a megabyte.
+pub const ADMIN_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A body that the demo's servers take, octets.
+pub const DEMO_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Connections that a worker must be able to have. With fewer descriptors a front refuses to start: it would answer
+/// nobody under the first load.
+pub const CONNECTIONS_MIN: usize = 256;
