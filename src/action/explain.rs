@@ -1,0 +1,51 @@
+//! A request written on one line, and what the rules make of it: for `antiphon check --classify`.
+
+use super::{Asked, Rules, Verdict};
+use crate::error::Fault;
+
+/// Class, rule and reason of a request that is written as `METHOD target [body]`; without a method it is a GET. Only a
+/// form can be given as body; `\r` and `\n` in it stand for line ends.
+///
+/// ```
+/// use antiphon::action::{Class, Dialect, RuleSet, Rules, explain};
+/// let rules = Rules::new(Dialect::Aci, RuleSet::Idol, Vec::new(), Class::Change)?;
+/// let text = explain(&rules, "GET /action=Query&Text=x").expect("one reading");
+/// assert!(text.starts_with("class   read\n"), "{text}");
+/// # Ok::<(), antiphon::action::RuleError>(())
+/// ```
+///
+/// # Errors
+/// As [`Rules::classify`]: the request would be refused.
+pub fn explain(rules: &Rules, request_text: &str) -> Result<String, Fault> {
+    let text = request_text.trim();
+    let (method, rest) = match text.starts_with('/') {
+        true => ("GET", text),
+        false => text.split_once(char::is_whitespace).unwrap_or((text, "/")),
+    };
+    let (target, body) = match rest.trim_start().split_once(char::is_whitespace) {
+        Some((target, body)) => (target, Some(body.trim_start().replace("\\r", "\r").replace("\\n", "\n"))),
+        None => (rest.trim_start(), None),
+    };
+    let asked = Asked::bare(method.as_bytes(), target.as_bytes());
+    let asked = match &body {
+        Some(body) => asked.with_body(body.as_bytes()),
+        None => asked,
+    };
+    let Verdict::Decided(decision) = rules.classify(&asked)? else {
+        unreachable!("no body is missing");
+    };
+    let name = if decision.name.as_str().is_empty() { "(none)" } else { decision.name.as_str() };
+    let mut lines = format!(
+        "class   {}\naction  {name}\nrule    {} ({})\nreason  {}\n",
+        decision.class, decision.rule, decision.origin, decision.reason
+    );
+    if matches!(decision.class, super::Class::Change | super::Class::LiveChange) {
+        lines += &format!("unknown outcome  {}", decision.rule.unknown_outcome());
+        let applied: Vec<String> = decision.rule.applied().iter().map(u16::to_string).collect();
+        if !applied.is_empty() {
+            lines += &format!(" (sent again, {} means applied before)", applied.join(" or "));
+        }
+        lines.push('\n');
+    }
+    Ok(lines)
+}

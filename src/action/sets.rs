@@ -1,0 +1,52 @@
+//! The built-in sets of rules. A set is a file and a line in the two lists here.
+
+use super::rules::Rule;
+use super::{Dialect, words};
+
+mod http;
+mod idol;
+
+words! {
+    /// A built-in set, asked after the operator's rules.
+    RuleSet {
+        /// No set: the operator's rules and `unknown` decide alone.
+        None = "none",
+        /// The IDOL servers' actions (dialect `aci`).
+        Idol = "idol",
+        /// The methods of HTTP and WebDAV (dialect `http`).
+        Http = "http",
+    }
+}
+
+impl RuleSet {
+    /// The dialect that the set is made for; `None` fits both.
+    #[must_use]
+    pub const fn dialect(self) -> Option<Dialect> {
+        match self {
+            Self::None => None,
+            Self::Idol => Some(Dialect::Aci),
+            Self::Http => Some(Dialect::Http),
+        }
+    }
+
+    pub(super) fn rules(self) -> Vec<Rule> {
+        let rules = match self {
+            Self::None => Ok(Vec::new()),
+            Self::Idol => idol::rules(),
+            Self::Http => http::rules(),
+        };
+        rules.expect("the built-in sets are tested")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_set_is_made_of_rules() {
+        for set in RuleSet::ALL {
+            assert!(set.rules().iter().all(|rule| !rule.name().is_empty()), "{set}");
+        }
+    }
+}

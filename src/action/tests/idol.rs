@@ -1,0 +1,134 @@
+//! The set `idol`: every group of actions, hits and near misses.
+
+use super::*;
+
+/// Group, what changes, what reads. `*` in a name was one in the documents: two names of each stand for it.
+const GROUPS: &[(&str, &str, &str)] = &[
+    (
+        "Category",
+        "Activate Build Copy Create Delete DeleteTraining ImportFromCluster ImportFromTopic ImportFromXML Replace \
+         SetPermissions SetTNW SetTraining SyncCatDRE",
+        "ExportToXML Find GetDetails GetHierDetails GetTNW GetTraining Query SuggestFromCategory SuggestFromText",
+    ),
+    ("User", "Add Copy Delete Edit", "Read ReadAgentList ReadUserList Security"),
+    (
+        "Role",
+        "Add AddPrivilege AddRoleToRole AddUserToRole Delete DeletePrivilege RemovePrivilegeFromRole \
+         RemoveRoleFromRole RemoveUserFromRole SetPrivilegeForRole",
+        "DoesUserHavePrivilege GetChildRoleList GetRolePrivilegeValueList IsRoleInRole UserGetRoleList",
+    ),
+    ("Agent", "Add Copy Delete Edit Retrain", "GetResults Read"),
+    ("Profile", "Clear Edit User", "GetResults Read"),
+    (
+        "",
+        "ClusterSnapshot ClusterSGDataGen TaxonomyGenerate ScheduleDelete ExecuteSchedule TemplateUpload \
+         TemplateDelete Import Index TokenManagement",
+        "Query Suggest SuggestOnText GetContent List TermExpand TermGetBest GetTagNames GetTagValues \
+         GetQueryTagValues Highlight Summarize DetectLanguage Export TemplateList Security",
+    ),
+    (
+        "",
+        "",
+        "GetStatus GetVersion GetPid GetLicenseInfo GetRequestLog Help LanguageSettings GetChildren ThreadStatus \
+         ShowPermissions IndexerGetStatus",
+    ),
+];
+
+/// Asks with `unknown = refuse`, so that a miss shows.
+fn class_of(name: &str) -> Class {
+    let rules = Rules::new(Dialect::Aci, RuleSet::Idol, Vec::new(), Class::Refuse).expect("rules");
+    let target = format!("/action={name}&x=y");
+    let decision = decided(&rules, &asked("GET", &target, None, None)).expect("one reading");
+    assert_eq!(decision.origin == Origin::Unknown, decision.class == Class::Refuse, "{name}");
+    if decision.class == Class::Read {
+        assert!(decision.rule.safe(), "{name}: built-in reads may be sent again");
+    } else {
+        assert_eq!(decision.rule.unknown_outcome(), UnknownOutcome::Once, "{name}");
+    }
+    decision.class
+}
+
+#[test]
+fn every_group() {
+    for (group, changes, reads) in GROUPS {
+        for (names, class) in [(changes, Class::Change), (reads, Class::Read)] {
+            for name in names.split_whitespace().map(|name| format!("{group}{name}")) {
+                for spelling in [name.clone(), name.to_lowercase(), name.to_uppercase()] {
+                    assert_eq!(class_of(&spelling), class, "{spelling}");
+                }
+                // None of these is a name that we know, but what a star stands for may be shorter.
+                let is_starred = ["Suggest", "Term", "GetTag"].iter().any(|prefix| name.contains(prefix));
+                if !is_starred {
+                    assert_eq!(class_of(&name[..name.len() - 1]), Class::Refuse, "{name} without its last letter");
+                }
+                assert_eq!(class_of(&format!("x{name}")), Class::Refuse, "x{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn near_misses() {
+    for name in ["CategoryMoves", "CategorySetDetail", "UserAdds", "UserReads", "GetStatu", "Queries", "RoleGetLists"] {
+        assert_eq!(class_of(name), Class::Refuse, "{name}");
+    }
+    assert_eq!(get(&idol(), "/action=FooBar"), "change");
+}
+
+#[test]
+fn changes_that_cannot_wait() {
+    assert_eq!(class_of("CategoryMove"), Class::LiveChange);
+    assert_eq!(class_of("categorysetdetails"), Class::LiveChange);
+}
+
+#[test]
+fn parameters_turn_a_query_into_a_change() {
+    let rules = idol();
+    for action in ["Query", "Suggest", "SuggestOnText", "GetContent", "List", "CategoryQuery", "AgentGetResults"] {
+        for parameter in ["Delete", "delete=false", "STATE=x", "StoreState=true", "%53toreState=true", "Delete=%00"] {
+            assert_eq!(get(&rules, &format!("/action={action}&Text=x&{parameter}")), "change", "{action} {parameter}");
+            assert_eq!(get(&rules, &format!("/?{parameter}&a={action}")), "change", "{action} {parameter}");
+            let body = format!("x=y&{parameter}");
+            let split = asked("POST", "/action=Query", None, Some(body.as_bytes()));
+            assert_eq!(word(&rules, &split), "change", "{parameter}");
+        }
+        for parameter in ["Deleted=1", "StateID=x", "StoreStates=true", "Text=Delete", "Text=x%26Delete=1"] {
+            assert_eq!(get(&rules, &format!("/action={action}&{parameter}")), "read", "{action} {parameter}");
+        }
+    }
+    // Found by one reading only, and then the stronger class.
+    assert_eq!(get(&rules, "/action=Query&Text=x;Delete=1"), "change");
+    assert_eq!(get(&rules, "/action=Query&Text=what?Delete=1"), "change");
+    let part = b"--B\r\nContent-Disposition: form-data; name=\"delete\"\r\n\r\n1\r\n--B--\r\n";
+    let split = asked("POST", "/action=Query", Some("multipart/form-data; boundary=B"), Some(part));
+    assert_eq!(word(&rules, &split), "change");
+    // `State` filters a queue's entries there.
+    assert_eq!(get(&rules, "/action=QueueInfo&QueueName=x&QueueAction=getStatus&State=finished"), "read");
+    assert_eq!(get(&rules, "/action=UserRead&Delete=1"), "read");
+}
+
+#[test]
+fn queues_are_looked_at_but_not_changed() {
+    let rules = idol();
+    for (parameters, class) in [
+        ("QueueName=x", "read"),
+        ("QueueName=x&QueueAction=GETSTATUS", "read"),
+        ("QueueName=x&QueueAction=%67etStatus", "read"),
+        ("queueaction=progress&QueueName=x", "read"),
+        ("QueueAction=cancel", "refuse"),
+        ("QueueAction=Pause", "refuse"),
+        ("QueueAction=resume", "refuse"),
+        ("QueueAction=changePriority", "refuse"),
+        ("QueueAction=somethingNew", "refuse"),
+        ("QueueAction=getStatus&QueueAction=cancel", "refuse"),
+        ("QueueAction=getStatus;cancel", "refuse"),
+        ("QueueAction", "refuse"),
+        ("QueueAction=", "refuse"),
+        ("QueueAction=getStatus%00", "refuse"),
+    ] {
+        assert_eq!(get(&rules, &format!("/action=QueueInfo&{parameters}")), class, "{parameters}");
+    }
+    let part = b"--B\r\nContent-Disposition: form-data; name=QueueAction\r\n\r\nprogress\r\n--B--";
+    let split = asked("POST", "/a=QueueInfo", Some("multipart/form-data; boundary=B"), Some(part));
+    assert_eq!(word(&rules, &split), "read");
+}
