@@ -1,0 +1,400 @@
+//! A child: what is configured of it, and the words that all threads share about it.
+//!
+//! Three things decide whether it serves reads, each with one author: its *health* (whether it answers: whoever saw
+//! something), its *standing* (whether its data is current: its lane), and what the *operator* wants. They are kept
+//! apart, so that no author can undo another's word, and shown as one ([`Shown`]).
+//!
+//! Orderings. `applied` is released by the lane after the child has answered, and acquired by readers; a stale value
+//! is a lower one, which only keeps a read away. A standing is released by the lane before anything that relies on it
+//! (the change that is answered without this child raises the floor later). Counters are relaxed: they publish
+//! nothing.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::SocketAddr;
+
+use arc_swap::ArcSwap;
+
+use super::address::Addresses;
+use super::health::{Health, Step};
+use super::latency::Latency;
+use crate::limits::WEIGHT_MAX;
+use crate::probe::{self, Event, Kind, Options};
+use crate::sync::{Arc, AtomicU8, AtomicU32, AtomicU64, CachePadded, Ordering};
+use crate::time::Time;
+
+/// A server behind us. Outlives snapshots: a new one points to the same children.
+#[derive(Debug)]
+pub struct Child {
+    /// The child's identity, whatever its address.
+    pub name: Box<str>,
+    /// Where it stands in its group.
+    pub index: usize,
+    /// As configured, `host:port`.
+    pub host: Box<str>,
+    /// Where it stands in the world, for the operator.
+    pub location: Option<Box<str>>,
+    /// Where its name leads now.
+    pub addresses: Addresses,
+    /// What is counted of it: written by every request, so on a line of its own.
+    pub counters: CachePadded<Counters>,
+    /// What [`select`](super::select()) reads, on one line.
+    gate: CachePadded<Gate>,
+    pub(super) latency: CachePadded<Latency>,
+    /// The last reason that each author gave.
+    health_why: ArcSwap<Why>,
+    standing_why: ArcSwap<Why>,
+    admin_why: ArcSwap<Why>,
+}
+
+/// Written seldom, read by every choice.
+#[derive(Debug)]
+struct Gate {
+    health: Health,
+    applied: AtomicU64,
+    weight: AtomicU32,
+    standing: AtomicU8,
+    admin: AtomicU8,
+}
+
+/// Whether a child's data is current: its lane's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Standing {
+    /// It has every change it should have, and takes new ones.
+    Live,
+    /// It is being sent what it missed.
+    Replaying,
+    /// It answered a change unlike its siblings.
+    Diverged,
+    /// What it missed is gone, or nobody knows whether it has applied a change.
+    NeedsReseed,
+}
+
+/// What the operator wants of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Admin {
+    /// It serves.
+    Online,
+    /// No reads, no probes; changes wait.
+    Offline,
+    /// No new reads; those in flight end.
+    Draining,
+}
+
+/// A child's state as an operator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shown {
+    /// It serves reads and takes changes.
+    Up,
+    /// It did not answer something; a probe is to decide.
+    Suspect,
+    /// It does not answer.
+    Down,
+    /// It answers, and is sent what it missed.
+    Replaying,
+    /// It answered a change unlike its siblings.
+    Diverged,
+    /// It must be made identical again by hand, then attached.
+    NeedsReseed,
+    /// The operator lets it run dry.
+    Draining,
+    /// The operator took it out.
+    Offline,
+}
+
+/// Why a child is as it is shown, and since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// For the operator; empty where there is nothing to say.
+    pub text: Cow<'static, str>,
+    /// Since when.
+    pub since: Time,
+}
+
+/// What is counted of a child, since the process began. Relaxed; each only rises (but what is in flight).
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Reads under way: [`InFlight`] alone writes it.
+    in_flight: AtomicU32,
+    /// Reads sent to it ([`select`](super::select())), retries included.
+    pub requests: AtomicU64,
+    /// Of these, not answered.
+    pub failures: AtomicU64,
+    /// Of these, answered with 5xx.
+    pub server_errors: AtomicU64,
+    /// Reads sent to it after another child had failed them. The serving line counts.
+    pub retries: AtomicU64,
+    /// Probes answered as expected.
+    pub probes_good: AtomicU64,
+    /// Probes not answered so.
+    pub probes_bad: AtomicU64,
+    /// Times it went down.
+    pub falls: AtomicU64,
+    /// Octets sent to it. The serving line and the lane count.
+    pub sent_bytes: AtomicU64,
+    /// Octets received from it. The serving line and the lane count.
+    pub received_bytes: AtomicU64,
+}
+
+/// One request in flight on a child: counted up when made, down when dropped. Not `Clone`: so, exactly once.
+#[must_use = "dropping it ends the request that it counts"]
+#[derive(Debug)]
+pub struct InFlight(Arc<Child>);
+
+impl Child {
+    /// A child that is online, live, without a reason to doubt it, and without an address until
+    /// [`set_addresses`](Self::set_addresses).
+    #[must_use]
+    pub fn new(name: &str, index: usize, host: &str, weight: u32, location: Option<&str>) -> Self {
+        let nothing = || ArcSwap::from_pointee(Why { text: Cow::Borrowed(""), since: Time::ZERO });
+        Self {
+            name: name.into(),
+            index,
+            host: host.into(),
+            location: location.map(Box::from),
+            addresses: Addresses::new(Vec::new()),
+            counters: CachePadded::default(),
+            gate: CachePadded::new(Gate {
+                health: Health::new(),
+                applied: AtomicU64::new(0),
+                weight: AtomicU32::new(weight.min(WEIGHT_MAX)),
+                standing: AtomicU8::new(Standing::Live as u8),
+                admin: AtomicU8::new(Admin::Online as u8),
+            }),
+            latency: CachePadded::new(Latency::new()),
+            health_why: nothing(),
+            standing_why: nothing(),
+            admin_why: nothing(),
+        }
+    }
+
+    // --- what others say
+
+    /// Where its name leads now; true if that is news. Empty: nowhere.
+    pub fn set_addresses(&self, list: Vec<SocketAddr>) -> bool {
+        self.addresses.set(list)
+    }
+
+    /// The address to connect to.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.addresses.current()
+    }
+
+    /// The share of reads it gets; 0 is the last resort.
+    #[must_use]
+    pub fn weight(&self) -> u32 {
+        self.gate.weight.load(Ordering::Relaxed)
+    }
+
+    /// Changes the weight; more than [`WEIGHT_MAX`] counts as that.
+    pub fn set_weight(&self, weight: u32) {
+        self.gate.weight.store(weight.min(WEIGHT_MAX), Ordering::Relaxed);
+    }
+
+    /// The lane's word.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        match self.gate.standing.load(Ordering::Acquire) {
+            0 => Standing::Live,
+            1 => Standing::Replaying,
+            2 => Standing::Diverged,
+            _ => Standing::NeedsReseed,
+        }
+    }
+
+    /// Says how current the child is, and why. Only its lane (or the sequencer in its name) calls this.
+    pub fn set_standing(&self, standing: Standing, why: impl Into<Cow<'static, str>>, now: Time) {
+        self.standing_why.store(Arc::new(Why { text: why.into(), since: now }));
+        self.gate.standing.store(standing as u8, Ordering::Release);
+    }
+
+    /// What the operator wants.
+    #[must_use]
+    pub fn admin(&self) -> Admin {
+        match self.gate.admin.load(Ordering::Acquire) {
+            0 => Admin::Online,
+            1 => Admin::Offline,
+            _ => Admin::Draining,
+        }
+    }
+
+    /// Says what the operator wants; gives back what he wanted before. A child that comes back from `Offline` is to be
+    /// told [`Event::Online`] too ([`GroupTable::online`](super::GroupTable::online) does both).
+    pub fn set_admin(&self, admin: Admin, why: impl Into<Cow<'static, str>>, now: Time) -> Admin {
+        let before = self.admin();
+        self.admin_why.store(Arc::new(Why { text: why.into(), since: now }));
+        self.gate.admin.store(admin as u8, Ordering::Release);
+        before
+    }
+
+    /// The highest sequence that it has applied, without a gap before it.
+    #[must_use]
+    pub fn applied(&self) -> u64 {
+        self.gate.applied.load(Ordering::Acquire)
+    }
+
+    /// It has applied everything up to `sequence`. A lower one than before changes nothing.
+    pub fn confirm_applied(&self, sequence: u64) {
+        self.gate.applied.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// Whether it answers.
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.gate.health
+    }
+
+    /// Tells the health machine what was seen, keeps the reason of a change, and counts.
+    pub fn on_event(&self, event: Event, now: Time, options: &Options) -> Step {
+        match event {
+            Event::ProbeGood => _ = self.counters.probes_good.fetch_add(1, Ordering::Relaxed),
+            Event::ProbeBad(_) => _ = self.counters.probes_bad.fetch_add(1, Ordering::Relaxed),
+            Event::ReadAnswered | Event::ReadFailed(_) | Event::Online => {}
+        }
+        let step = self.gate.health.on(event, now, options);
+        if step.before.kind() != step.after.kind() {
+            let text = match event {
+                Event::ReadFailed(failure) => Cow::Owned(format!("a read: {failure}")),
+                Event::ProbeBad(failure) => Cow::Owned(format!("a probe: {failure}")),
+                Event::ProbeGood => Cow::Borrowed("a probe was answered"),
+                Event::ReadAnswered => Cow::Borrowed("a read was answered"),
+                Event::Online => Cow::Borrowed("online again: not probed yet"),
+            };
+            self.health_why.store(Arc::new(Why { text, since: now }));
+            if step.after.kind() == Kind::Down && event != Event::Online {
+                self.counters.falls.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        step
+    }
+
+    /// When to ask it next (passed: now); `None` while it is offline.
+    #[must_use]
+    pub fn next_probe(&self, options: &Options, seed: u64) -> Option<Time> {
+        (self.admin() != Admin::Offline).then(|| self.gate.health.next_probe(options, self.seed(seed)))
+    }
+
+    /// Takes the task of asking it now, if it is due ([`Health::claim_probe`]). False while it is offline.
+    pub fn claim_probe(&self, now: Time, options: &Options, seed: u64) -> bool {
+        self.admin() != Admin::Offline && self.gate.health.claim_probe(now, options, self.seed(seed))
+    }
+
+    // --- what follows from it
+
+    /// Does it take part in changes and reads: does it answer, is it current, does the operator want it?
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.shown() == Shown::Up
+    }
+
+    /// The state that an operator sees. The operator's own word comes first, then what he must mend, then what mends
+    /// itself: a child that needs a reseed is shown so although it is down, too.
+    #[must_use]
+    pub fn shown(&self) -> Shown {
+        match (self.admin(), self.standing(), self.gate.health.state().kind()) {
+            (Admin::Offline, _, _) => Shown::Offline,
+            (Admin::Draining, _, _) => Shown::Draining,
+            (_, Standing::NeedsReseed, _) => Shown::NeedsReseed,
+            (_, Standing::Diverged, _) => Shown::Diverged,
+            (_, _, Kind::Down) => Shown::Down,
+            (_, Standing::Replaying, _) => Shown::Replaying,
+            (_, Standing::Live, Kind::Suspect) => Shown::Suspect,
+            (_, Standing::Live, Kind::Up) => Shown::Up,
+        }
+    }
+
+    /// The reason for what is shown, of the author who decided it.
+    #[must_use]
+    pub fn why(&self) -> Why {
+        let author = match self.shown() {
+            Shown::Offline | Shown::Draining => &self.admin_why,
+            Shown::NeedsReseed | Shown::Diverged | Shown::Replaying => &self.standing_why,
+            Shown::Down | Shown::Suspect => &self.health_why,
+            // Up by all three: since the last of them.
+            Shown::Up => [&self.admin_why, &self.standing_why, &self.health_why]
+                .into_iter()
+                .max_by_key(|why| why.load().since)
+                .unwrap_or(&self.health_why),
+        };
+        Why::clone(&author.load())
+    }
+
+    /// Requests in flight on it.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.counters.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// The peak-sensitive average of its answers, in microseconds; 0 before the first.
+    #[must_use]
+    pub fn latency_us(&self, now: Time) -> f64 {
+        self.latency.average_us(now)
+    }
+
+    /// Jitter differs from child to child.
+    fn seed(&self, seed: u64) -> u64 {
+        seed ^ probe::mix(self.index as u64)
+    }
+}
+
+impl InFlight {
+    /// Counts one request more.
+    pub fn new(child: Arc<Child>) -> Self {
+        child.counters.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(child)
+    }
+
+    /// The child it is in flight on.
+    #[must_use]
+    pub fn child(&self) -> &Arc<Child> {
+        &self.0
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let before = self.0.counters.in_flight.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a request ended that never began");
+    }
+}
+
+impl Shown {
+    /// All, in the order in which they are listed.
+    pub const ALL: [Self; 8] = [
+        Self::Up,
+        Self::Suspect,
+        Self::Down,
+        Self::Replaying,
+        Self::Diverged,
+        Self::NeedsReseed,
+        Self::Draining,
+        Self::Offline,
+    ];
+
+    /// The word for it, in `/status`, metrics and on the terminal.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::Down => "down",
+            Self::Replaying => "replaying",
+            Self::Diverged => "diverged",
+            Self::NeedsReseed => "needs_reseed",
+            Self::Draining => "draining",
+            Self::Offline => "offline",
+        }
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests;

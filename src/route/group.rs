@@ -1,0 +1,201 @@
+//! A group as a snapshot holds it, and the words that its snapshots share.
+//!
+//! Not the changes of the group: those are [`mirror`](crate::mirror)'s. Of them only the *floor* is here, because
+//! reads are chosen by it.
+
+use std::time::Duration;
+
+use super::budget::RetryBudget;
+use super::child::{Admin, Child};
+use super::health::Step;
+use super::policy::{self, Policy};
+use crate::action::Rules;
+use crate::probe::{self, Event, Failure};
+use crate::sync::{Arc, AtomicU64, CachePadded, Ordering};
+use crate::time::Time;
+
+/// One group: what is configured of it. Immutable.
+#[derive(Debug)]
+pub struct GroupTable {
+    /// Its name in the configuration.
+    pub name: Box<str>,
+    /// Where it stands in [`RouteTable::groups`](super::RouteTable::groups).
+    pub index: usize,
+    /// In the order of the configuration; [`Child::index`] is the place here. Never empty.
+    pub children: Vec<Arc<Child>>,
+    /// How the child of a read is chosen.
+    pub policy: Policy,
+    /// How requests are classified.
+    pub rules: Arc<Rules>,
+    /// How the children are probed.
+    pub probe: probe::Options,
+    /// How long a child may take.
+    pub timeouts: ChildTimeouts,
+    /// What outlives this snapshot.
+    pub shared: Arc<GroupShared>,
+}
+
+/// The time-outs of the child side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChildTimeouts {
+    /// Until a TCP connection stands.
+    pub connect: Duration,
+    /// From the end of the request until the answer's head is whole; then 504 and the child is suspect.
+    pub response_head: Duration,
+    /// Without an octet of the answer's body.
+    pub response_body: Duration,
+    /// Without an octet in either direction after an Upgrade.
+    pub tunnel_idle: Duration,
+}
+
+/// What the snapshots of one group share.
+#[derive(Debug, Default)]
+pub struct GroupShared {
+    /// What reads may retry.
+    pub retries: RetryBudget,
+    /// Index of the primary in the low half, how often the role has moved in the high one: a role that moved away and
+    /// back is not the same role.
+    primary: CachePadded<AtomicU64>,
+    floor: CachePadded<AtomicU64>,
+}
+
+/// How a read ended, as far as it says something about the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// An answer came; its head had this status.
+    Answered(u16),
+    /// None came.
+    Failed(Failure),
+}
+
+impl GroupTable {
+    /// Tells how a read on the child with this index ended; `latency` runs from the request's end to the answer's
+    /// head. Feeds health, the average and the counters. The caller does what [`Step::action`] says.
+    ///
+    /// Not for reads that say nothing about the child: the client went away first, a *reused* connection ended without
+    /// an answer, or we could not even try (no descriptor left).
+    pub fn observe(&self, index: usize, outcome: Outcome, latency: Duration, now: Time) -> Step {
+        let child = &self.children[index];
+        let event = match outcome {
+            Outcome::Answered(status) => {
+                if status >= 500 {
+                    child.counters.server_errors.fetch_add(1, Ordering::Relaxed);
+                    child.latency.on_failure(latency, now);
+                } else {
+                    child.latency.on_answer(latency, now);
+                }
+                Event::ReadAnswered
+            }
+            Outcome::Failed(failure) => {
+                child.counters.failures.fetch_add(1, Ordering::Relaxed);
+                child.latency.on_failure(latency, now);
+                Event::ReadFailed(failure)
+            }
+        };
+        self.on_event(index, event, now)
+    }
+
+    /// Tells how a probe of the child with this index ended.
+    pub fn on_probe(&self, index: usize, result: Result<(), Failure>, now: Time) -> Step {
+        let event = match result {
+            Ok(()) => Event::ProbeGood,
+            Err(failure) => Event::ProbeBad(failure),
+        };
+        self.on_event(index, event, now)
+    }
+
+    /// The operator wants the child online: it is probed at once, and serves reads after a good probe. Its lane
+    /// replays what it missed.
+    pub fn online(&self, index: usize, now: Time) -> Step {
+        let child = &self.children[index];
+        if child.admin() == Admin::Online {
+            let state = child.health().state();
+            return Step { before: state, after: state, action: probe::Action::None };
+        }
+        let step = self.on_event(index, Event::Online, now);
+        child.set_admin(Admin::Online, "online by the operator", now);
+        step
+    }
+
+    /// The index of the primary: under `failover` the child that serves the reads, under every policy the one whose
+    /// answer to a change is preferred. It may be away; under `failover`, only until the next read.
+    #[must_use]
+    pub fn primary(&self) -> usize {
+        self.shared.primary().0.min(self.children.len() - 1)
+    }
+
+    /// The operator's choice of the primary. If that child is not available, the role moves on with the next read.
+    /// False if there is no such child.
+    pub fn set_primary(&self, index: usize) -> bool {
+        if index >= self.children.len() {
+            return false;
+        }
+        loop {
+            let (now, moves) = self.shared.primary();
+            if now == index || self.shared.move_primary(now, moves, index) {
+                return true;
+            }
+        }
+    }
+
+    /// Under `failover`: if the primary is away and another child is not, the role moves on. Reads do this by
+    /// themselves; a group without reads needs somebody to ask (the sequencer, before it numbers). Returns the
+    /// primary.
+    pub fn settle_primary(&self) -> usize {
+        if self.policy == Policy::Failover {
+            policy::failover::settle(self);
+        }
+        self.primary()
+    }
+
+    /// The child of this name.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Option<&Arc<Child>> {
+        self.children.iter().find(|child| &*child.name == name)
+    }
+
+    fn on_event(&self, index: usize, event: Event, now: Time) -> Step {
+        self.children[index].on_event(event, now, &self.probe)
+    }
+}
+
+impl GroupShared {
+    /// The first child is primary, nothing is answered yet, the budget is full.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The highest sequence whose change was answered with a final status: a child below it may not serve reads.
+    #[must_use]
+    pub fn floor(&self) -> u64 {
+        self.floor.load(Ordering::Acquire)
+    }
+
+    /// Raises the floor; called before the answer to the change goes out. A lower one than before changes nothing.
+    pub fn raise_floor(&self, sequence: u64) {
+        self.floor.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// How often the primary's role has moved.
+    #[must_use]
+    pub fn primary_moves(&self) -> u32 {
+        self.primary().1
+    }
+
+    /// The primary's index, and how often the role has moved.
+    pub(super) fn primary(&self) -> (usize, u32) {
+        let word = self.primary.load(Ordering::Acquire);
+        ((word & 0xffff_ffff) as usize, (word >> 32) as u32)
+    }
+
+    /// Moves the role from `from` to `to`, unless it has moved meanwhile.
+    pub(super) fn move_primary(&self, from: usize, moves: u32, to: usize) -> bool {
+        let word = |index: usize, moves: u32| index as u64 | u64::from(moves) << 32;
+        let (old, new) = (word(from, moves), word(to, moves.wrapping_add(1)));
+        self.primary.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;
