@@ -1,0 +1,307 @@
+//! Keeping the children of a group identical: every change goes to every child, in one order.
+//!
+//! ```text
+//! client's task ── submit ──> queue of its worker ──> Sequencer ── publish ──> Ring ──> a Lane a child ──> child
+//!        ^                                                                                     │
+//!        └──────────────── decide <── the change's table of outcomes <─────────────────────────┘
+//! ```
+//!
+//! [`MirrorGroup`] is what the threads share. The [`Sequencer`] is the one producer of the [`Ring`]; a [`Lane`] is one
+//! child's state machine; [`ack`] decides for the client. All of it is pure but for the atomics that carry words from
+//! one thread to another: nothing here sends, waits or reads a clock.
+//!
+//! # What is kept where
+//!
+//! In memory only. A restart forgets the ring; what a child had not been sent by then is lost to it.
+//!
+//! # Who waits for whom
+//!
+//! The ring waits for nobody. The *sequencer* does, before it numbers a change that would push an entry out of the ring
+//! which a live child has yet to get: otherwise a burst of large bodies would cost every child its place. It waits for
+//! the deadline of a change at most where another live child is further (one slow child delays the others once, and
+//! then needs a reseed), and as long as it takes where none is (then the submission queues fill, and clients are told
+//! `overloaded`). Children that are down or replaying are not waited for.
+
+pub mod ack;
+mod budget;
+mod change;
+mod replay;
+mod ring;
+mod sequencer;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod testing;
+
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use crossbeam::queue::ArrayQueue;
+
+pub use ack::{Class, Decision, End, Level};
+pub use budget::{Budget, Charge};
+pub use change::{Change, Held, Order, Ticket, Waiting};
+pub use replay::{Do, Lane};
+pub use ring::{ENTRY_BYTES, Entry, Read, Ring, What, Writer, ring};
+pub use sequencer::Sequencer;
+
+use self::change::Admission;
+use crate::error::Fault;
+use crate::limits::CHANGE_PATIENCE;
+use crate::route::{Child, GroupTable};
+use crate::sync::{Arc, AtomicBool, AtomicU64, CachePadded, OnceLock, Ordering};
+use crate::time::Time;
+
+/// Something on another thread that can be woken. Waking twice before it looks is waking once.
+pub trait Wake: Send + Sync {
+    /// Makes it look, soon. Does not block.
+    fn wake(&self);
+}
+
+/// What a [`MirrorGroup`] is made of.
+pub struct Setup {
+    /// The children, their probes, the floor of their reads.
+    pub table: Arc<GroupTable>,
+    /// Whose answers a client waits for.
+    pub level: Level,
+    /// From the moment a change is on its way to a child until it counts as slow.
+    pub deadline: Duration,
+    /// Workers, each with a submission queue.
+    pub workers: usize,
+    /// Changes that wait for the sequencer, a worker.
+    pub submissions_max: usize,
+    /// Slots of the ring, a power of two.
+    pub ring_slots: usize,
+    /// Octets of the entries in the ring.
+    pub ring_bytes_max: usize,
+    /// Makes the group's sequencer [`step`](Sequencer::step).
+    pub sequencer: Arc<dyn Wake>,
+}
+
+/// A group's changes, as all threads share them.
+pub struct MirrorGroup {
+    table: Arc<GroupTable>,
+    level: Level,
+    deadline: Duration,
+    ring: Arc<Ring>,
+    /// One a worker.
+    submissions: Box<[ArrayQueue<Arc<Change>>]>,
+    /// One a child.
+    posts: Box<[CachePadded<Post>]>,
+    sequencer: Arc<dyn Wake>,
+    /// The sequence that was given last. Written by the sequencer.
+    numbered: CachePadded<AtomicU64>,
+}
+
+/// What others leave for a child's lane, and it for the sequencer.
+#[derive(Default)]
+struct Post {
+    wake: OnceLock<Arc<dyn Wake>>,
+    /// The operator says that the child is identical again.
+    attach: AtomicBool,
+    /// A change has been judged against this child.
+    condemned: ArcSwapOption<Condemned>,
+}
+
+/// A child's answer was not the one that won.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Condemned {
+    sequence: u64,
+    class: Class,
+    agreed: Class,
+}
+
+/// The only epoch so far: without a journal every start begins anew.
+const EPOCH: u64 = 1;
+
+// === impl MirrorGroup ===
+
+impl MirrorGroup {
+    /// The group, and its sequencer, which is the ring's one producer.
+    ///
+    /// # Panics
+    /// If there is no child or no worker, or if the ring's slots are not a power of two.
+    #[must_use]
+    pub fn new(setup: Setup) -> (Arc<Self>, Sequencer) {
+        assert!(setup.workers > 0 && !setup.table.children.is_empty(), "a group has workers and children");
+        let (ring, writer) = ring(setup.ring_slots, setup.ring_bytes_max);
+        let group = Arc::new(Self {
+            level: setup.level,
+            deadline: setup.deadline,
+            ring,
+            submissions: (0..setup.workers).map(|_| ArrayQueue::new(setup.submissions_max)).collect(),
+            posts: setup.table.children.iter().map(|_| CachePadded::default()).collect(),
+            sequencer: setup.sequencer,
+            numbered: CachePadded::new(AtomicU64::new(0)),
+            table: setup.table,
+        });
+        let sequencer = Sequencer::new(Arc::clone(&group), writer);
+        (group, sequencer)
+    }
+
+    /// Puts a change in line for its sequence. From then on its fate is [`decide`](Self::decide)'s to tell.
+    ///
+    /// # Errors
+    /// [`Fault::Overloaded`] if the worker's line is full: nothing of the change will be carried out.
+    pub fn submit(&self, worker: usize, change: &Arc<Change>) -> Result<(), Fault> {
+        self.submissions[worker].push(Arc::clone(change)).map_err(|_| Fault::Overloaded)?;
+        self.sequencer.wake();
+        Ok(())
+    }
+
+    /// What the client's task does about its change now. To be asked after each wake of its origin, and at the moment
+    /// that [`Decision::Wait`] names.
+    ///
+    /// Raises the floor of reads before it lets a success be told. A rejection raises nothing: it left nothing to read.
+    #[must_use]
+    pub fn decide(&self, change: &Change, now: Time) -> Decision {
+        let ticket = match change.admission() {
+            Some(Admission::Numbered(ticket)) => ticket,
+            Some(Admission::Refused(fault)) => return Decision::Refused(*fault),
+            None => {
+                let until = change.submitted + CHANGE_PATIENCE;
+                // Withdrawn, unless the sequencer has just taken it.
+                if now >= until && change.admit(Admission::Refused(Fault::Overloaded)) {
+                    return Decision::Refused(Fault::Overloaded);
+                }
+                return if now < until { Decision::Wait { until } } else { self.decide(change, now) };
+            }
+        };
+        self.settle(change);
+        let decision = loop {
+            let agreed = change.agreed();
+            let reports = change.reports();
+            let seen = ack::decide(self.level, ticket.primary, agreed, reports, change.submitted, self.deadline, now);
+            // A lane may have ended between the two looks, and nobody have said yet what has won: then all have
+            // ended, nothing has been agreed, and the client would be told that its change is pending.
+            self.settle(change);
+            if change.agreed() == agreed {
+                break seen;
+            }
+        };
+        if let Decision::Answer { child, .. } = decision
+            && let Some((End::Answered { class: Class::Success, .. }, _)) = change.ended(child)
+        {
+            self.table.shared.raise_floor(ticket.sequence);
+        }
+        decision
+    }
+
+    /// The operator's word that `child` is identical to its siblings again, as of now: its lane goes on with the next
+    /// change, once a probe is good. Does nothing for a child that is live.
+    pub fn attach(&self, child: usize) {
+        // Release: what the operator did before is seen by the lane that takes this.
+        self.posts[child].attach.store(true, Ordering::Release);
+        self.notice(child);
+    }
+
+    /// Something that decides about `child` has changed elsewhere (what the operator wants of it, its health): its lane
+    /// and the sequencer look.
+    pub fn notice(&self, child: usize) {
+        self.wake_lane(child);
+        self.sequencer.wake();
+    }
+
+    /// The children, probes and floor of the group.
+    #[must_use]
+    pub fn table(&self) -> &Arc<GroupTable> {
+        &self.table
+    }
+
+    /// The epoch that sequences belong to.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        EPOCH
+    }
+
+    /// The sequence that was given last; 0 before the first.
+    #[must_use]
+    pub fn last_sequence(&self) -> u64 {
+        // Acquire pairs with the sequencer's Release: no child is seen ahead of it.
+        self.numbered.load(Ordering::Acquire)
+    }
+
+    /// Changes that `child` has not confirmed.
+    #[must_use]
+    pub fn lag(&self, child: usize) -> u64 {
+        self.last_sequence().saturating_sub(self.table.children[child].applied())
+    }
+
+    /// The ring: for displays.
+    #[must_use]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    fn child(&self, child: usize) -> &Child {
+        &self.table.children[child]
+    }
+
+    fn wake_lane(&self, child: usize) {
+        if let Some(wake) = self.posts[child].wake.get() {
+            wake.wake();
+        }
+    }
+
+    fn wake_lanes(&self) {
+        for child in 0..self.posts.len() {
+            self.wake_lane(child);
+        }
+    }
+
+    /// The child's last word about the change.
+    fn on_answer(&self, change: &Change, child: usize, status: u16, class: Class, held: Option<Held>, now: Time) {
+        change.answer(child, status, class, held, now);
+        self.settle(change);
+        change.wake_origin();
+    }
+
+    /// The client need not wait for the child any more.
+    fn on_end(&self, change: &Change, child: usize, end: End, now: Time) {
+        change.end(child, end, now);
+        self.settle(change);
+        change.wake_origin();
+    }
+
+    /// Nobody need wait for those that have not ended.
+    fn end_open(&self, change: &Change, now: Time) {
+        for report in change.reports().filter(|report| report.ended.is_none()) {
+            self.on_end(change, report.child, End::Slow, now);
+        }
+    }
+
+    /// Sets what has won, if that is known now, and tells the lanes of children that answered otherwise. A lane whose
+    /// answer comes later, or at the same moment, sees what has won and judges itself.
+    fn settle(&self, change: &Change) {
+        if !change.settle(self.level) {
+            return;
+        }
+        let Some(agreed) = change.agreed() else {
+            return;
+        };
+        for (child, class) in change.answers() {
+            if class != agreed {
+                let new = Arc::new(Condemned { sequence: change.sequence(), class, agreed });
+                // The latest stays: one that the operator's attach has made void must not hide one that counts.
+                self.posts[child].condemned.rcu(|old| match old {
+                    Some(old) if old.sequence >= new.sequence => Some(Arc::clone(old)),
+                    _ => Some(Arc::clone(&new)),
+                });
+            }
+            // A success has gone on unless it was condemned; the others wait to be judged.
+            if class != agreed || class != Class::Success {
+                self.wake_lane(child);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for MirrorGroup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MirrorGroup")
+            .field("name", &self.table.name)
+            .field("numbered", &self.last_sequence())
+            .field("ring", &self.ring)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! The sequencer's pure step: takes changes out of the submission queues, numbers them, publishes them; publishes
+//! probes when they are due. One a group; [`worker::sequencer`](crate::worker::sequencer) is the thread that steps.
+//!
+//! Numbering and publishing are two functions with a line of changes between them: what is published must be numbered,
+//! and *durable* too, as soon as something makes it durable. Now everything is published at once.
+
+use std::collections::VecDeque;
+
+use super::change::Admission;
+use super::{Change, ENTRY_BYTES, MirrorGroup, Read, Ticket, What, Writer};
+use crate::error::Fault;
+use crate::limits::{SEQUENCER_BATCH, SEQUENCER_STALL_TICK, SEQUENCER_TICK};
+use crate::route::ChildSet;
+use crate::sync::{Arc, Ordering};
+use crate::time::Time;
+
+/// Numbers a group's changes. The one producer of its ring.
+#[derive(Debug)]
+pub struct Sequencer {
+    group: Arc<MirrorGroup>,
+    writer: Writer,
+    /// The worker whose queue is looked at first.
+    turn: usize,
+    /// Taken from its queue and not yet numbered: there was no room.
+    waiting: Option<Arc<Change>>,
+    /// Since when there was none.
+    stalled_since: Option<Time>,
+    /// Numbered and not yet published, in order.
+    numbered: VecDeque<Arc<Change>>,
+    /// The sequence that was published last.
+    published: u64,
+}
+
+/// What became of a change that was to be numbered.
+enum Numbering {
+    Numbered,
+    Refused,
+    NoRoom { until: Time },
+}
+
+impl Sequencer {
+    pub(super) fn new(group: Arc<MirrorGroup>, writer: Writer) -> Self {
+        Self { group, writer, turn: 0, waiting: None, stalled_since: None, numbered: VecDeque::new(), published: 0 }
+    }
+
+    /// The group whose changes it numbers.
+    #[must_use]
+    pub fn group(&self) -> &Arc<MirrorGroup> {
+        &self.group
+    }
+
+    /// Does all that is to be done now. Returns when it is to be called next, unless it is woken first; a moment that
+    /// has passed means at once.
+    #[must_use]
+    pub fn step(&mut self, now: Time) -> Time {
+        let before = self.published;
+        let again = self.number_all(now);
+        if self.published != before {
+            self.group.wake_lanes();
+        }
+        again.min(self.publish_probes(now))
+    }
+
+    /// Numbers what waits, workers in turn, up to a batch.
+    fn number_all(&mut self, now: Time) -> Time {
+        for _ in 0..SEQUENCER_BATCH {
+            let Some(change) = self.waiting.take().or_else(|| self.take_submission()) else {
+                return Time::NEVER;
+            };
+            match self.number(&change, now) {
+                Numbering::Numbered | Numbering::Refused => {}
+                Numbering::NoRoom { until } => {
+                    self.waiting = Some(change);
+                    return until;
+                }
+            }
+        }
+        now
+    }
+
+    fn take_submission(&mut self) -> Option<Arc<Change>> {
+        let queues = &self.group.submissions;
+        let first = self.turn;
+        let found = (0..queues.len()).map(|i| (first + i) % queues.len()).find_map(|i| Some((i, queues[i].pop()?)));
+        let (from, change) = found?;
+        self.turn = (from + 1) % queues.len();
+        Some(change)
+    }
+
+    fn number(&mut self, change: &Arc<Change>, now: Time) -> Numbering {
+        let awaited = self.live();
+        if awaited.is_empty() {
+            // At once, and without a sequence: nothing stays behind that the client was not told of.
+            self.stalled_since = None;
+            change.admit(Admission::Refused(Fault::NoChild));
+            change.wake_origin();
+            return Numbering::Refused;
+        }
+        if let Some(until) = self.no_room(&awaited, ENTRY_BYTES + change.bytes(), now) {
+            return Numbering::NoRoom { until };
+        }
+        let group = &self.group;
+        let sequence = group.last_sequence() + 1;
+        let primary = group.table.settle_primary();
+        if !change.admit(Admission::Numbered(Ticket { epoch: group.epoch(), sequence, awaited, primary })) {
+            // Its client has given up waiting: the sequence goes to the next.
+            return Numbering::Refused;
+        }
+        // Release: see `MirrorGroup::last_sequence`.
+        group.numbered.store(sequence, Ordering::Release);
+        self.numbered.push_back(Arc::clone(change));
+        // What stands between numbering and publishing counts against the room of the next.
+        self.publish_all(now);
+        Numbering::Numbered
+    }
+
+    /// Until when to wait before `bytes` more octets are published: they would push something out of the ring that a
+    /// live child has yet to get. `None`: go on.
+    fn no_room(&mut self, live: &ChildSet, bytes: usize, now: Time) -> Option<Time> {
+        let losers = self.losers(live, bytes);
+        if losers == 0 {
+            self.stalled_since = None;
+            return None;
+        }
+        let since = *self.stalled_since.get_or_insert(now);
+        if losers < live.len() && now >= since + self.group.deadline {
+            // Slower than another by this much: it is on its own.
+            return None;
+        }
+        Some(now + SEQUENCER_STALL_TICK)
+    }
+
+    /// How many of `live` have yet to get what `bytes` more octets would push out of the ring.
+    fn losers(&self, live: &ChildSet, bytes: usize) -> usize {
+        let ring = &self.group.ring;
+        let tail = self.writer.tail_after(bytes as u64);
+        if tail == ring.tail() {
+            return 0;
+        }
+        let lost = ring.through(tail).expect("what is about to be pushed out is there");
+        live.iter().filter(|child| self.group.child(*child).applied() < lost).count()
+    }
+
+    fn live(&self) -> ChildSet {
+        let children = self.group.table.children.iter();
+        children.filter(|child| child.is_live()).map(|child| child.index).collect()
+    }
+
+    /// Publishes what is numbered.
+    fn publish_all(&mut self, now: Time) {
+        while let Some(change) = self.numbered.pop_front() {
+            let sequence = change.sequence();
+            assert_eq!(sequence, self.published + 1, "the order has no hole");
+            self.published = sequence;
+            self.publish(ENTRY_BYTES + change.bytes(), What::Change(change), now);
+        }
+    }
+
+    fn publish(&mut self, bytes: usize, what: What, now: Time) {
+        let ring = &self.group.ring;
+        for position in ring.tail()..self.writer.tail_after(bytes as u64) {
+            // Its lane cannot say any more that somebody waits for it in vain.
+            if let Read::Entry(entry) = ring.read(position)
+                && let What::Change(change) = &entry.what
+            {
+                self.group.end_open(change, now);
+            }
+        }
+        self.writer.publish(self.published, what);
+    }
+
+    /// Publishes the probes that are due. Returns when the next one is.
+    fn publish_probes(&mut self, now: Time) -> Time {
+        let group = Arc::clone(&self.group);
+        let options = &group.table.probe;
+        let seed = group.table.index as u64;
+        let mut next = now + SEQUENCER_TICK;
+        for child in &group.table.children {
+            let Some(due) = child.next_probe(options, seed) else {
+                continue;
+            };
+            if now < due {
+                next = next.min(due);
+            } else if self.losers(&self.live(), ENTRY_BYTES) > 0 {
+                next = next.min(now + SEQUENCER_STALL_TICK);
+            } else if child.claim_probe(now, options, seed) {
+                self.publish_probe(child.index, now);
+            }
+        }
+        next
+    }
+
+    pub(super) fn publish_probe(&mut self, child: usize, now: Time) {
+        let expires = now + self.group.table.probe.timeout;
+        self.publish(ENTRY_BYTES, What::Probe { child, expires }, now);
+        self.group.wake_lane(child);
+    }
+}
+
+#[cfg(test)]
+mod tests;
