@@ -1,0 +1,289 @@
+//! The command line: its words, and what each comes to.
+//!
+//! Only words and exit codes are here. What a word does is one call in `cli/dispatch.rs`; what it checks without
+//! starting anything is in `cli/check.rs`.
+//!
+//! Exit codes: 0 done; 1 failed; 2 the command line is wrong; 78 the configuration is wrong, or a start was refused for
+//! a reason that the configuration can cure (`EX_CONFIG` of sysexits.h, so that a service manager does not try again).
+
+mod check;
+mod dispatch;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{DriverChoice, Log, LogFormat, LogLevel};
+use crate::control::ChildName;
+use crate::demo::DemoOptions;
+
+/// Where the configuration is, unless `-c` says otherwise.
+pub const CONFIG_DEFAULT: &str = "/etc/antiphon/antiphon.toml";
+
+/// The exit code of a wrong configuration.
+pub const EXIT_CONFIG: u8 = 78;
+/// The exit code of a wrong command line.
+const EXIT_USAGE: u8 = 2;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   failed
+  2   the command line is wrong
+  78  the configuration is wrong, or the start was refused for what the configuration can cure
+
+Try `antiphon demo`: three mirrored servers behind one front, no configuration needed.";
+
+const SIGNALS: &str = "\
+Signals:
+  TERM  stop accepting, finish what is under way (at most [timeouts] drain), exit
+  TERM again, INT  stop at once
+
+Changes are kept in memory only: a restart loses what a child that is away has missed.";
+
+const CLASSIFY: &str = "\
+Examples:
+  antiphon check -c antiphon.toml
+  antiphon check -c antiphon.toml --classify 'GET /action=Query&Text=x'
+  antiphon check -c antiphon.toml --classify 'POST /items/7' --classify '/items/7'
+  antiphon check -c antiphon.toml --classify 'POST / action=UserAdd&UserName=x'";
+
+/// The front door of a set of identical HTTP servers: each read to one, each change to all, in one order.
+#[derive(Debug, Parser)]
+#[command(name = "antiphon", disable_version_flag = true, arg_required_else_help = true, after_help = EXIT_CODES)]
+struct CommandLine {
+    /// Print the version, and whether io_uring can be used here and if not, why
+    #[arg(short = 'V', long)]
+    version: bool,
+
+    #[command(flatten)]
+    log: LogArgs,
+
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+/// How diagnostic lines are written to stderr; these win over `[log]`.
+#[derive(Debug, Clone, Copy, Args)]
+struct LogArgs {
+    /// error, warn, info, debug or trace
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+
+    /// text or json
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the front until it is told to stop
+    #[command(after_help = SIGNALS)]
+    Run(ConfigArgs),
+
+    /// Judge a configuration without starting anything
+    ///
+    /// Prints what it amounts to and exits 0, or every error in it with its line, and exits 78.
+    #[command(after_help = CLASSIFY)]
+    Check(CheckArgs),
+
+    /// Show three mirrored servers, a front and what it does, in this one process
+    ///
+    /// Needs no configuration and leaves nothing behind. Prints the `curl` lines to try.
+    Demo(DemoArgs),
+
+    /// Show what a running antiphon does: groups, children, who is behind
+    Status(SocketArgs),
+
+    /// List the children of a running antiphon, or decide about one
+    Child(ChildArgs),
+}
+
+#[derive(Debug, Args)]
+struct ConfigArgs {
+    /// The configuration
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG_DEFAULT)]
+    config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    /// Print the class of this request, the rule that decides it and the reason; may be repeated
+    ///
+    /// A request is written as METHOD TARGET BODY; without a method it is a GET, and the body may be left out.
+    #[arg(long, value_name = "REQUEST")]
+    classify: Vec<String>,
+
+    /// Only by the rules of this group; all groups, if left out
+    #[arg(long, value_name = "NAME", requires = "classify")]
+    group: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct DemoArgs {
+    /// Drive it for so long, stop one child and bring it back, compare all three; exits 1 unless they are identical
+    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
+    run_for: Option<Duration>,
+
+    /// What moves octets: auto, uring or epoll
+    #[arg(long, value_name = "DRIVER", default_value = "auto")]
+    driver: DriverChoice,
+}
+
+#[derive(Debug, Args)]
+struct SocketArgs {
+    /// The administration socket; that of the configuration, if left out
+    #[arg(long, global = true, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// The configuration that names the socket; /run/antiphon/admin.sock, if left out too
+    #[arg(short, long, global = true, value_name = "FILE", conflicts_with = "socket")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ChildArgs {
+    #[command(flatten)]
+    socket: SocketArgs,
+
+    #[command(subcommand)]
+    verb: ChildVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum ChildVerb {
+    /// List the children with their states
+    Ls,
+    /// Take a child out: no reads, no probes; changes wait for it
+    Offline(ChildArg),
+    /// Take it back: it gets what it missed, then reads
+    Online(ChildArg),
+    /// Make it the primary of its group
+    Primary(ChildArg),
+    /// Say that a child is identical to the others again, after it was `needs_reseed` or `diverged`
+    ///
+    /// Copy the data of a good child first: antiphon takes your word for it, and sends it what comes from now on.
+    Attach(ChildArg),
+}
+
+#[derive(Debug, Args)]
+struct ChildArg {
+    /// The child, with its group where the name alone has two meanings
+    #[arg(value_name = "[GROUP/]NAME")]
+    child: ChildName,
+}
+
+/// Runs what the command line says. `arguments` begin with the program's name; `start_log` is called at most once,
+/// before the first diagnostic line.
+pub fn main(arguments: impl IntoIterator<Item = OsString>, start_log: fn(Log)) -> ExitCode {
+    let line = match CommandLine::try_parse_from(arguments) {
+        Ok(line) => line,
+        Err(error) => {
+            // Help is no error, and a terminal that went away is nobody's.
+            let code = if error.use_stderr() { EXIT_USAGE } else { 0 };
+            _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    if line.version {
+        say(&dispatch::version());
+        return ExitCode::SUCCESS;
+    }
+    match line.verb {
+        Some(Verb::Run(args)) => dispatch::run(&args.config, line.log, start_log),
+        Some(Verb::Check(args)) => check::run(&args.config.config, &args.classify, args.group.as_deref()),
+        Some(Verb::Demo(args)) => {
+            dispatch::demo(DemoOptions { run_for: args.run_for, driver: args.driver }, line.log, start_log)
+        }
+        Some(Verb::Status(args)) => dispatch::status(&args),
+        Some(Verb::Child(args)) => dispatch::child(&args.socket, args.verb),
+        None => {
+            complain("there is no command; try `antiphon --help`");
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+impl LogArgs {
+    /// These over what the configuration says.
+    fn over(self, log: Log) -> Log {
+        Log { level: self.log_level.unwrap_or(log.level), format: self.log_format.unwrap_or(log.format) }
+    }
+}
+
+/// Writes to stdout. A reader that went away (`| head`) is no error.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes what went wrong to stderr.
+fn complain(what: impl std::fmt::Display) {
+    _ = writeln!(std::io::stderr(), "antiphon: {what}");
+}
+
+/// Seconds on the command line, at least one; a demo of a day is a slip.
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.strip_suffix('s').unwrap_or(text).parse() {
+        Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
+        _ => Err("write whole seconds, 1 to 86400".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<CommandLine, clap::error::ErrorKind> {
+        CommandLine::try_parse_from(line.split(' ')).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_words_hold_together() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn words_are_taken() {
+        for line in [
+            "antiphon -V",
+            "antiphon --version",
+            "antiphon run -c a.toml --log-level debug",
+            "antiphon --log-format json run",
+            "antiphon check --config a.toml --classify /a --classify /b --group kv",
+            "antiphon demo --for 5",
+            "antiphon status --socket /tmp/s",
+            "antiphon child ls",
+            "antiphon child --socket /tmp/s offline kv/a",
+            "antiphon child offline a --socket /tmp/s",
+            "antiphon child attach a -c a.toml",
+        ] {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn and_others_are_not() {
+        for line in [
+            "antiphon",
+            "antiphon start",
+            "antiphon run --log-level loud",
+            "antiphon demo --for 0",
+            "antiphon check --group kv",
+            "antiphon child",
+            "antiphon child offline",
+            "antiphon status --socket /a -c b",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

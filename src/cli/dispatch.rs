@@ -1,0 +1,80 @@
+//! What each word comes to: the calls into control and demo, and which exit code their answer is.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::{ChildVerb, EXIT_CONFIG, LogArgs, SocketArgs, check, complain, say};
+use crate::config::{ADMIN_SOCKET_DEFAULT, Log};
+use crate::control::{self, Command, ConfigSource};
+use crate::demo::{self, DemoOptions};
+use crate::io;
+
+/// The version, and whether io_uring can be used here.
+pub(super) fn version() -> String {
+    format!("antiphon {}\n{}\n", env!("CARGO_PKG_VERSION"), io::describe())
+}
+
+/// `antiphon run`.
+pub(super) fn run(path: &Path, log: LogArgs, start_log: fn(Log)) -> ExitCode {
+    let config = match check::read(path) {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    start_log(log.over(config.log));
+    match control::run(config, ConfigSource { path: path.to_owned() }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            if error.is_configuration() { ExitCode::from(EXIT_CONFIG) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+/// `antiphon demo`.
+pub(super) fn demo(options: DemoOptions, log: LogArgs, start_log: fn(Log)) -> ExitCode {
+    start_log(log.over(Log::default()));
+    demo::run(options)
+}
+
+/// `antiphon status`.
+pub(super) fn status(socket: &SocketArgs) -> ExitCode {
+    call(socket, &Command::Status)
+}
+
+/// `antiphon child …`.
+pub(super) fn child(socket: &SocketArgs, verb: ChildVerb) -> ExitCode {
+    let command = match verb {
+        ChildVerb::Ls => Command::ChildList,
+        ChildVerb::Offline(arg) => Command::ChildOffline(arg.child),
+        ChildVerb::Online(arg) => Command::ChildOnline(arg.child),
+        ChildVerb::Primary(arg) => Command::ChildPrimary(arg.child),
+        ChildVerb::Attach(arg) => Command::ChildAttach(arg.child),
+    };
+    call(socket, &command)
+}
+
+fn call(args: &SocketArgs, command: &Command) -> ExitCode {
+    let socket = match socket(args) {
+        Ok(socket) => socket,
+        Err(code) => return code,
+    };
+    match control::client::call(&socket, command) {
+        Ok(reply) => {
+            say(&reply.to_string());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The socket that is named, or that of the configuration that is named, or the default.
+fn socket(args: &SocketArgs) -> Result<PathBuf, ExitCode> {
+    match (&args.socket, &args.config) {
+        (Some(socket), _) => Ok(socket.clone()),
+        (None, Some(config)) => Ok(check::read(config)?.admin.socket),
+        (None, None) => Ok(PathBuf::from(ADMIN_SOCKET_DEFAULT)),
+    }
+}

@@ -1,0 +1,208 @@
+//! `[group.NAME]` with its children.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::error::{Problems, Wrong};
+use super::settings::{TIMEOUT, WAIT, child_timeouts};
+use super::table::Table;
+use super::values::{HostPort, duration, host_port, integer, name, plain, text, word};
+use super::{Child, Group, probe, rule};
+use crate::action::{Class, Dialect, RuleSet, Rules};
+use crate::limits::{CHILDREN_MAX, WEIGHT_MAX};
+use crate::mirror::ack::Level;
+use crate::route::{ChildTimeouts, Policy};
+
+/// A child's weight unless it has one: hundredths of an ordinary child read well.
+const WEIGHT_DEFAULT: u64 = 100;
+/// As in the specification of acknowledgements: half of what clients that give up after 10 s wait.
+const WRITE_DEADLINE_DEFAULT: Duration = Duration::from_secs(5);
+/// A read that comes with a change's acknowledgement must not fail because of one slow confirmation.
+const READ_WAIT_DEFAULT: Duration = Duration::from_millis(100);
+
+const RULE_SETS_LATER: &[(&str, &str)] = &[
+    ("solr", "write [[group.NAME.rule]] for its updates, over `rules = \"http\"`"),
+    ("influxdb", "write [[group.NAME.rule]] for /query and /write, over `rules = \"http\"`"),
+    ("webdav", "write [[group.NAME.rule]] for PROPFIND, over `rules = \"http\"`"),
+];
+const POLICIES_LATER: &[(&str, &str)] = &[("prequal", "write \"peak_ewma\" or \"p2c\" until then")];
+const ACKS_LATER: &[(&str, &str)] = &[
+    ("quorum", "write \"all\" or \"first\" until then"),
+    ("durable", "write \"first\" until then: it answers soonest"),
+    ("all_or_refuse", "write \"all\" until then"),
+];
+
+/// One group, over the children's time-outs of `[timeouts]`. `None` only with a problem reported.
+pub(super) fn group(
+    name_found: &Spanned<&str>,
+    mut table: Table<'_>,
+    timeouts: ChildTimeouts,
+    listeners: &[Spanned<SocketAddr>],
+    problems: &mut Problems,
+) -> Option<Group> {
+    let group_name = name(name_found.get_ref()).map_err(|wrong| problems.push(name_found.span(), wrong)).ok();
+    let title = format!("group.{}", name_found.get_ref());
+
+    let found = table.optional(problems, "dialect", word("dialects", Dialect::ALL, Dialect::as_str, &[]));
+    if found.is_none() && !table.is_open("dialect") {
+        // Rules and probes are judged by the dialect: in a wrong one all of them would be wrong.
+        return None;
+    }
+    let dialect = found.map_or(Dialect::Http, Spanned::into_inner);
+    let rule_set = rule_set(&mut table, dialect, problems);
+    let unknown = table.or(problems, "unknown", Class::Change, rule::class);
+    let own_rules = table.tables(problems, "rule", &format!("[[{title}.rule]]"));
+    let own_rules = rule::rules(own_rules, dialect, problems);
+    let rules = Rules::new(dialect, rule_set, own_rules, unknown)
+        .map_err(|error| {
+            let help = "join rules by patterns: `action = \"Reindex*\"`, `path = \"/items/*\"`";
+            problems.push(table.span(), Wrong::new(error.to_string(), help));
+        })
+        .ok();
+
+    let policies = word("policies", &Policy::ALL, Policy::name, POLICIES_LATER);
+    let policy = table.or(problems, "policy", Policy::default(), policies);
+    let acks = word("acknowledgements", &[Level::All, Level::First], ack_word, ACKS_LATER);
+    let ack = table.or(problems, "ack", Level::default(), acks);
+    let write_deadline = table.or(problems, "write_deadline", WRITE_DEADLINE_DEFAULT, duration(TIMEOUT));
+    let read_wait = table.or(problems, "read_wait", READ_WAIT_DEFAULT, duration(WAIT));
+
+    let probe_table = table.table(problems, "probe", format!("[{title}.probe]"));
+    let probe = probe::options(probe_table, dialect, problems);
+    let mut own = timeouts;
+    if let Some(mut table) = table.table(problems, "timeouts", format!("[{title}.timeouts]")) {
+        own = child_timeouts(&mut table, timeouts, problems);
+        for key in ["request_head", "request_body", "request_body_rate_min", "keep_alive", "client_write", "drain"] {
+            let message = format!("`{key}` concerns clients, and they are not a group's");
+            table.misfit(problems, key, &message, "move it to [timeouts]");
+        }
+        table.finish(problems);
+    }
+
+    let child_tables = table.tables(problems, "child", &format!("[[{title}.child]]"));
+    let children = children(child_tables, &table, listeners, problems);
+    table.not_yet(problems, "verify", "remove it; compare the children by other means until then");
+    table.finish(problems);
+    Some(Group {
+        name: group_name?.into(),
+        dialect,
+        rule_set,
+        rules: Arc::new(rules?),
+        policy,
+        ack,
+        write_deadline,
+        read_wait,
+        children,
+        probe,
+        timeouts: own,
+    })
+}
+
+/// The word of an acknowledgement level.
+const fn ack_word(level: Level) -> &'static str {
+    match level {
+        Level::All => "all",
+        Level::First => "first",
+    }
+}
+
+/// `rules`: the dialect's own set unless another is named; a set of the other dialect is refused.
+fn rule_set(table: &mut Table<'_>, dialect: Dialect, problems: &mut Problems) -> RuleSet {
+    let own = match dialect {
+        Dialect::Aci => RuleSet::Idol,
+        Dialect::Http => RuleSet::Http,
+    };
+    let sets = word("rule sets", RuleSet::ALL, RuleSet::as_str, RULE_SETS_LATER);
+    let Some(found) = table.optional(problems, "rules", sets) else { return own };
+    match found.get_ref().dialect() {
+        Some(other) if other != dialect => {
+            let message = format!("this rule set does not read the dialect \"{dialect}\"");
+            let help = format!("write `dialect = \"{other}\"`, or another rule set");
+            problems.push(found.span(), Wrong::new(message, help));
+            own
+        }
+        _ => found.into_inner(),
+    }
+}
+
+fn children(
+    tables: Vec<Table<'_>>,
+    group: &Table<'_>,
+    listeners: &[Spanned<SocketAddr>],
+    problems: &mut Problems,
+) -> Vec<Child> {
+    if tables.is_empty() {
+        let message = format!("{} has no child", group.title());
+        let title = group.title().trim_matches(['[', ']']);
+        let help = format!("add [[{title}.child]] with `name = \"a\"` and `address = \"10.0.0.1:9100\"`");
+        problems.push(group.span(), Wrong::new(message, help));
+    }
+    if let Some(surplus) = tables.get(CHILDREN_MAX) {
+        problems.push(surplus.span(), Wrong::new(format!("more than {CHILDREN_MAX} children"), "divide the group"));
+    }
+    let mut children: Vec<Child> = Vec::with_capacity(tables.len());
+    for table in tables.into_iter().take(CHILDREN_MAX) {
+        let Some((child, places)) = child(table, problems) else { continue };
+        if children.iter().any(|other| other.name == child.name) {
+            let message = format!("this group has a child {:?} already", child.name);
+            problems.push(places.name, Wrong::new(message, "give each child a name of its own"));
+        }
+        if let Some(twin) = children.iter().find(|other| other.host == child.host && other.port == child.port) {
+            let message = format!("child {:?} has this address already", twin.name);
+            problems.push(places.address.clone(), Wrong::new(message, "every change would reach that server twice"));
+        }
+        if let Some(own) = listeners.iter().find(|own| is_self(&child, *own.get_ref())) {
+            let message = format!("this is our own listener {}", own.get_ref());
+            problems.push(places.address, Wrong::new(message, "name the server behind us, not antiphon itself"));
+        }
+        children.push(child);
+    }
+    children
+}
+
+/// Where a child's keys are.
+struct Places {
+    name: Range<usize>,
+    address: Range<usize>,
+}
+
+fn child(mut table: Table<'_>, problems: &mut Problems) -> Option<(Child, Places)> {
+    let found = table.required(problems, "name", "add `name = \"a\"`", text);
+    let name =
+        found.as_ref().and_then(|found| name(found.get_ref()).map_err(|wrong| problems.push(found.span(), wrong)).ok());
+    let address = table.required(problems, "address", "add `address = \"10.0.0.1:9100\"`", host_port);
+    let weight = table.or(problems, "weight", WEIGHT_DEFAULT, integer(0..=u64::from(WEIGHT_MAX)));
+    let location = table.optional(problems, "location", plain).map(|location| (*location.get_ref()).into());
+    table.finish(problems);
+    let (address, places) = {
+        let address = address?;
+        let places = Places { name: found?.span(), address: address.span() };
+        (address.into_inner(), places)
+    };
+    let authority = match &address {
+        HostPort { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+        HostPort { host, port } => format!("{host}:{port}"),
+    };
+    let child = Child {
+        name: name?.into(),
+        authority: authority.into(),
+        host: address.host.into(),
+        port: address.port,
+        weight: weight as u32,
+        location,
+    };
+    Some((child, places))
+}
+
+/// Is this child one of our listeners? Only what the text tells: names are not resolved, save `localhost`.
+fn is_self(child: &Child, listener: SocketAddr) -> bool {
+    let local = match child.host.parse::<IpAddr>() {
+        Ok(address) => address == listener.ip() || (listener.ip().is_unspecified() && address.is_loopback()),
+        Err(_) => &*child.host == "localhost" && (listener.ip().is_unspecified() || listener.ip().is_loopback()),
+    };
+    local && child.port == listener.port()
+}

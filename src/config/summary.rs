@@ -1,0 +1,91 @@
+//! A configuration in a few lines, as `antiphon check` prints it: what is listened on, what goes where, who answers.
+
+use std::fmt::Write as _;
+
+use super::values::{Octets, Spelled};
+use super::{Config, DriverChoice, Group, Listener};
+use crate::mirror::ack::Level;
+use crate::route::HostPattern;
+
+impl Config {
+    /// What this configuration amounts to, for people; ends with a line feed.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let mut out = String::new();
+        self.summarize(&mut out).expect("a String takes everything");
+        out
+    }
+
+    fn summarize(&self, out: &mut String) -> std::fmt::Result {
+        for listener in &self.listeners {
+            self.listener(out, listener)?;
+        }
+        for (index, group) in self.groups.iter().enumerate() {
+            self.group(out, index, group)?;
+        }
+        let address = self.admin.address.map_or_else(String::new, |address| format!(" and {address}"));
+        writeln!(out, "admin    {}{address}", self.admin.socket.display())?;
+        let count = self.workers.count.map_or_else(|| "one a core".to_owned(), |count| count.to_string());
+        let driver = match self.workers.driver {
+            DriverChoice::Auto => "io_uring, or epoll where that is missing",
+            DriverChoice::Uring => "io_uring",
+            DriverChoice::Epoll => "epoll",
+        };
+        writeln!(out, "workers  {count}, {driver}")
+    }
+
+    fn listener(&self, out: &mut String, listener: &Listener) -> std::fmt::Result {
+        let table = &listener.table;
+        let mut lead = format!("listen   {}", listener.address);
+        for route in &table.routes {
+            match &route.host {
+                HostPattern::Any => write!(out, "{lead}")?,
+                HostPattern::Is(name) => write!(out, "{lead} {name}")?,
+                HostPattern::Below(suffix) => write!(out, "{lead} *{suffix}")?,
+            }
+            if let Some(path) = &route.path {
+                write!(out, " {path}")?;
+            }
+            writeln!(out, " -> group {}", self.groups[route.group].name)?;
+            lead = " ".repeat(lead.len());
+        }
+        match table.default {
+            Some(group) => writeln!(out, "{lead} -> group {}", self.groups[group].name),
+            None => writeln!(out, "{lead} anything else -> 404"),
+        }
+    }
+
+    fn group(&self, out: &mut String, index: usize, group: &Group) -> std::fmt::Result {
+        let ack = match group.ack {
+            Level::All => "all live children",
+            Level::First => "the first child",
+        };
+        write!(
+            out,
+            "group    {}: dialect {}, rules {}, ",
+            group.name,
+            group.dialect.as_str(),
+            group.rule_set.as_str()
+        )?;
+        writeln!(out, "policy {}, acknowledged by {ack}", group.policy)?;
+        let leads_here = |listener: &Listener| {
+            listener.table.default == Some(index) || listener.table.routes.iter().any(|route| route.group == index)
+        };
+        if !self.listeners.iter().any(leads_here) {
+            writeln!(out, "         no listener sends anything here")?;
+        }
+        let probe = &group.probe;
+        let (up, down) = (Spelled(probe.interval_up), Spelled(probe.interval_down));
+        writeln!(out, "         probe {}, every {up} when up and idle, {down} when down", probe.request)?;
+        let ring = Octets(self.limits.ring_bytes_max as u64);
+        writeln!(out, "         changes are kept in memory only, the last {ring}; a restart loses them")?;
+        for (index, child) in group.children.iter().enumerate() {
+            write!(out, "  child  {} {} weight {}", child.name, child.authority, child.weight)?;
+            if let Some(location) = &child.location {
+                write!(out, " at {location}")?;
+            }
+            writeln!(out, "{}", if index == 0 { " (primary)" } else { "" })?;
+        }
+        Ok(())
+    }
+}
