@@ -1,0 +1,139 @@
+//! A change: admitted with its body whole, numbered by the sequencer, delivered by the lanes, acknowledged here.
+//!
+//! This task only waits. What the client is told is decided by [`crate::mirror::ack`] from the outcomes that the lanes
+//! store; the change goes on to every child whether or not the client is still there.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use crate::action;
+use crate::error::Fault;
+use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward, reply};
+use crate::io::exec::Conn;
+use crate::io::op::Piece;
+use crate::mirror::{self, Change, Decision, Order};
+use crate::route::GroupTable;
+use crate::worker::Worker;
+use crate::worker::held::{self, Held};
+use crate::worker::serve::{Answered, Desk, Next};
+
+/// Has every child carry it out. `held` is the body if it has been received already.
+///
+/// # Errors
+/// The fault to answer with. Where the change has its place in the order, `desk.ticket` tells it.
+pub(crate) async fn change(
+    worker: &Worker,
+    desk: &mut Desk,
+    client: &Conn,
+    group: &GroupTable,
+    action: &action::Decision<'_>,
+    held: Option<Held>,
+) -> Result<Answered, Fault> {
+    let Held { body, charge } = match held {
+        Some(held) => held,
+        None => held::body(worker, &desk.request, client).await?,
+    };
+    desk.body_read = true;
+    let framing = match desk.request.framing {
+        Framing::None => Framing::None,
+        _ => Framing::Length(body.len() as u64),
+    };
+    let mut head = Vec::with_capacity(desk.request.head_len + 256);
+    let how = ToChild {
+        peer: client.peer().ip(),
+        tls: false,
+        framing,
+        fallback_host: &group.children[group.primary()].host,
+        via: true,
+        expect: false,
+        upgrade: false,
+        close: false,
+    };
+    forward::request_head(&mut head, desk.request_bytes.as_slice(), &desk.request, &how);
+    let order = Order {
+        head: head.into(),
+        body,
+        unknown_outcome: action.rule.unknown_outcome(),
+        applied: action.rule.applied().clone(),
+        name: action.name.as_str().into(),
+        children: group.children.len(),
+        submitted: worker.io.now(),
+        charge,
+    };
+    let (change, waiting) = Change::new(order, worker.wake.clone());
+    let mirror = &worker.mirrors[group.index];
+    mirror.submit(worker.index, &change)?;
+    let decision = poll_fn(|_| {
+        loop {
+            match mirror.decide(&change, worker.io.now()) {
+                Decision::Wait { until } => match worker.io.poll_woken(until) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(_) => {}
+                },
+                decided => return Poll::Ready(decided),
+            }
+        }
+    })
+    .await;
+    if let Some(ticket) = change.ticket() {
+        desk.note_ticket(ticket);
+    }
+    match decision {
+        Decision::Answer { child, status } => answer(worker, desk, client, waiting.answer(child), status).await,
+        Decision::Pending => Err(Fault::ChangePending),
+        Decision::Unknown => Err(Fault::OutcomeUnknown),
+        Decision::Refused(fault) => Err(fault),
+        Decision::Wait { .. } => Err(Fault::Internal),
+    }
+}
+
+/// Sends the held answer of one child, with the change's place in the order.
+async fn answer(
+    worker: &Worker,
+    desk: &mut Desk,
+    client: &Conn,
+    held: Option<&mirror::Held>,
+    status: u16,
+) -> Result<Answered, Fault> {
+    let close = !desk.request.keep_alive || worker.io.is_draining();
+    let head_request = desk.request.method == Method::Head;
+    let sequence = desk.sequence_text().unwrap_or_default();
+    let extra = [("Antiphon-Sequence", sequence.as_bytes())];
+    let mut out = desk.vector();
+    let mut pieces = std::mem::take(&mut desk.pieces);
+    let to = AnswerTo { was_head: head_request, wanted_upgrade: false };
+    desk.response.clear();
+    match held {
+        Some(held) if !held.cut && matches!(desk.response.parse(&held.head, to), Ok(true)) => {
+            let framing = match desk.response.framing {
+                Framing::Chunked | Framing::UntilClose | Framing::Length(_) if !head_request => {
+                    Framing::Length(held.body.len() as u64)
+                }
+                none => none,
+            };
+            let how = ToClient {
+                client_minor: desk.request.minor,
+                framing,
+                close,
+                keep_alive_10: !close && desk.request.minor == 0,
+                date: None,
+                extra: &extra,
+            };
+            forward::response_head(&mut out, &held.head, &desk.response, &how);
+            pieces.push(Piece::Scratch(out));
+            pieces.push(Piece::Shared(held.body.clone()));
+        }
+        _ => {
+            let text: &[u8] = b"The change was carried out. The answer was too long to be held until then.\n";
+            reply::own_response(&mut out, status, "text/plain", text, close, head_request, &extra);
+            pieces.push(Piece::Scratch(out));
+        }
+    }
+    match client.send(pieces, worker.io.now() + worker.settings.timeouts.client_write).await {
+        Ok(pieces) => {
+            desk.recycle(pieces);
+            Ok(Answered { status, next: if close { Next::Close } else { Next::Keep } })
+        }
+        Err(_) => Ok(Answered { status, next: Next::Cut }),
+    }
+}

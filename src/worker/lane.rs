@@ -1,0 +1,274 @@
+//! A lane: the one task that sends changes and probes to one child.
+//!
+//! What to do next, and what an outcome means, is told by the state machine in [`crate::mirror::replay`]; here is only
+//! the doing. At most one change is in flight. A probe has a connection of its own, so that it can be asked while a
+//! change is under way, and so that it proves that the child takes new ones.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::http::body::Decoder;
+use crate::http::{AnswerTo, ResponseHead};
+use crate::io::exec::{Conn, IoError, Received};
+use crate::io::op::{Piece, Pieces};
+use crate::limits::{INTERIM_ANSWERS_MAX, PROBE_BODY_BYTES_MAX};
+use crate::mirror::{Change, Do, Held, Lane};
+use crate::probe::{Failure, Request};
+use crate::route::GroupTable;
+use crate::sync::Arc;
+use crate::time::Time;
+use crate::worker::Worker;
+use crate::worker::heads::HeadBytes;
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// How a delivery ended.
+enum Delivery {
+    /// Nothing left us.
+    ConnectFailed(Failure),
+    /// A whole answer came; the connection comes back if it can be used again.
+    Answered { status: u16, held: Option<Held>, link: Option<Conn> },
+    /// Octets left, and no whole answer came.
+    Unanswered,
+}
+
+/// What woke the lane.
+enum Event {
+    Sent,
+    Delivered(Delivery),
+    Probed(Result<(), Failure>),
+    /// A wake from outside or a deadline: look again.
+    Look,
+}
+
+/// Runs the lane of one child until the worker ends.
+pub(crate) async fn run(worker: Rc<Worker>, group: usize, child: usize) {
+    let mirror = worker.mirrors[group].clone();
+    let mut lane = Lane::new(mirror, child, worker.wake.clone());
+    // The connection that changes go on.
+    let mut link: Option<Conn> = None;
+    let mut delivery: Option<Boxed<Delivery>> = None;
+    let mut probe: Option<Boxed<Result<(), Failure>>> = None;
+    let began_to_leave = Rc::new(Cell::new(false));
+    let mut busy = false;
+    loop {
+        let next = lane.next(worker.io.now());
+        if lane.is_busy() != busy {
+            busy = !busy;
+            let lanes = worker.busy_lanes.get();
+            worker.busy_lanes.set(if busy { lanes + 1 } else { lanes - 1 });
+        }
+        let until = match next {
+            Do::SendChange { change, fresh_connection, .. } => {
+                began_to_leave.set(false);
+                let link = link.take().filter(|conn| !fresh_connection && is_untouched(conn));
+                let errand = Errand { worker: worker.clone(), group, child };
+                delivery = Some(Box::pin(errand.deliver(link, change, began_to_leave.clone())));
+                continue;
+            }
+            Do::Probe { expires, .. } => {
+                let errand = Errand { worker: worker.clone(), group, child };
+                probe = Some(Box::pin(errand.probe(expires)));
+                continue;
+            }
+            Do::GiveUp => {
+                delivery = None;
+                continue;
+            }
+            Do::Wait { until } => until,
+        };
+        let event = poll_fn(|context| {
+            if let Poll::Ready(delivered) = poll_option(&mut delivery, context) {
+                return Poll::Ready(Event::Delivered(delivered));
+            }
+            if began_to_leave.take() {
+                return Poll::Ready(Event::Sent);
+            }
+            if let Poll::Ready(result) = poll_option(&mut probe, context) {
+                return Poll::Ready(Event::Probed(result));
+            }
+            worker.io.poll_woken(until).map(|_| Event::Look)
+        })
+        .await;
+        let now = worker.io.now();
+        match event {
+            Event::Sent => lane.on_sent(now),
+            Event::Probed(result) => lane.on_probe(now, result),
+            Event::Look => {}
+            Event::Delivered(delivered) => {
+                if began_to_leave.take() {
+                    lane.on_sent(now);
+                }
+                match delivered {
+                    Delivery::ConnectFailed(why) => lane.on_connect_failed(now, why),
+                    Delivery::Unanswered => lane.on_unanswered(now, true, Failure::Closed),
+                    Delivery::Answered { status, held, link: used } => {
+                        link = used;
+                        lane.on_answered(now, status, held);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Polls what there is; what has ended is taken away.
+fn poll_option<T>(future: &mut Option<Boxed<T>>, context: &mut Context<'_>) -> Poll<T> {
+    let Some(running) = future else { return Poll::Pending };
+    let polled = running.as_mut().poll(context);
+    if polled.is_ready() {
+        *future = None;
+    }
+    polled
+}
+
+/// Nothing has happened to it since its last answer.
+fn is_untouched(conn: &Conn) -> bool {
+    conn.ended().is_none() && conn.queued_bytes() == 0
+}
+
+/// One thing to be done at one child.
+struct Errand {
+    worker: Rc<Worker>,
+    group: usize,
+    child: usize,
+}
+
+impl Errand {
+    async fn connect(&self, group: &GroupTable, until: Time) -> Result<Conn, Failure> {
+        let child = &group.children[self.child];
+        let Some(address) = child.address() else { return Err(Failure::Unresolved) };
+        self.worker.io.connect(address, until).await.map_err(|error| {
+            child.addresses.on_connect_failed(address);
+            match error {
+                IoError::TimedOut => Failure::ConnectTimeout,
+                IoError::Failed(_) => Failure::Refused,
+            }
+        })
+    }
+
+    /// Sends a change and receives its answer. `began_to_leave` is set when the first octet may have left.
+    async fn deliver(self, link: Option<Conn>, change: Arc<Change>, began_to_leave: Rc<Cell<bool>>) -> Delivery {
+        let io = &self.worker.io;
+        let snapshot = self.worker.snapshot();
+        let group = &snapshot.groups[self.group];
+        let conn = match link {
+            Some(conn) => conn,
+            None => match self.connect(group, io.now() + group.timeouts.connect).await {
+                Ok(conn) => conn,
+                Err(why) => return Delivery::ConnectFailed(why),
+            },
+        };
+        let mut pieces = Pieces::new();
+        pieces.push(Piece::Shared(change.head.clone()));
+        pieces.push(Piece::Shared(change.body.clone()));
+        began_to_leave.set(true);
+        let hold_max = if change.wants_answer() { self.worker.settings.limits.answer_held_max } else { 0 };
+        let to = AnswerTo { was_head: false, wanted_upgrade: false };
+        match exchange(&conn, pieces, to, Time::NEVER, hold_max).await {
+            None => Delivery::Unanswered,
+            Some(answer) => {
+                let link = answer.reusable.then_some(conn);
+                Delivery::Answered { status: answer.status, held: Some(answer.held), link }
+            }
+        }
+    }
+
+    /// Asks for the child's health, until `expires`.
+    async fn probe(self, expires: Time) -> Result<(), Failure> {
+        let snapshot = self.worker.snapshot();
+        let group = &snapshot.groups[self.group];
+        let conn = self.connect(group, expires).await?;
+        let Request::Http { method, target } = &group.probe.request else { return Ok(()) };
+        let host = &group.children[self.child].host;
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: antiphon-probe\r\n\r\n");
+        let mut pieces = Pieces::new();
+        pieces.push(Piece::Scratch(head.into_bytes()));
+        let to = AnswerTo { was_head: &**method == "HEAD", wanted_upgrade: false };
+        match exchange(&conn, pieces, to, expires, PROBE_BODY_BYTES_MAX).await {
+            Some(answer) => group.probe.expect.judge(answer.status, &answer.held.body),
+            None if self.worker.io.now() >= expires => Err(Failure::AnswerTimeout),
+            None => Err(Failure::Closed),
+        }
+    }
+}
+
+/// A whole answer.
+struct Answer {
+    status: u16,
+    held: Held,
+    reusable: bool,
+}
+
+/// Sends a request and receives the answer to it, of whose body at most `hold_max` octets are kept. `None`: the
+/// connection ended, broke the protocol, or `until` passed.
+async fn exchange(conn: &Conn, pieces: Pieces, to: AnswerTo, until: Time, hold_max: usize) -> Option<Answer> {
+    conn.begin_send(pieces);
+    let mut sent: Option<bool> = None;
+    let mut head = ResponseHead::default();
+    let mut octets = HeadBytes::default();
+    for _ in 0..=INTERIM_ANSWERS_MAX {
+        octets.clear();
+        head.clear();
+        poll_fn(|_| {
+            // A failed send may be followed by an answer that says why: the answer decides.
+            note_sent(conn, until, &mut sent);
+            octets.poll(conn, until, |octets| Ok(head.parse(octets, to)?.then_some(head.head_len)))
+        })
+        .await
+        .ok()?;
+        if !head.is_interim() {
+            let mut decoder = Decoder::response(head.framing);
+            let (body, cut) = poll_body(conn, &mut decoder, until, hold_max).await?;
+            let held = Held { head: Bytes::copy_from_slice(octets.as_slice()), body, cut };
+            note_sent(conn, until, &mut sent);
+            let reusable = sent == Some(true) && head.keep_alive && is_untouched(conn);
+            return Some(Answer { status: head.status, held, reusable });
+        }
+    }
+    None
+}
+
+/// Asks how the send fares, until it is known.
+fn note_sent(conn: &Conn, until: Time, sent: &mut Option<bool>) {
+    if sent.is_none()
+        && let Poll::Ready(outcome) = conn.poll_sent(until)
+    {
+        *sent = Some(outcome.is_ok());
+    }
+}
+
+/// The answer's body: what is kept of it, and whether that is not all.
+async fn poll_body(conn: &Conn, decoder: &mut Decoder, until: Time, hold_max: usize) -> Option<(Bytes, bool)> {
+    let mut body = BytesMut::new();
+    let mut cut = false;
+    while !decoder.is_done() {
+        match conn.receive(until).await {
+            Received::Data(chunk) => {
+                let mut at = 0;
+                while at < chunk.len() && !decoder.is_done() {
+                    let step = decoder.step(&chunk[at..]).ok()?;
+                    let data = &chunk[at..][step.data.clone()];
+                    let room = hold_max - body.len();
+                    cut |= data.len() > room;
+                    body.extend_from_slice(&data[..data.len().min(room)]);
+                    at += step.consumed;
+                }
+                if at < chunk.len() {
+                    conn.put_back(chunk.slice(at..chunk.len()));
+                }
+            }
+            Received::End => {
+                decoder.end_of_input().ok()?;
+                break;
+            }
+            Received::Failed(_) | Received::TimedOut => return None,
+        }
+    }
+    Some((body.freeze(), cut))
+}

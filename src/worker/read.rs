@@ -1,0 +1,374 @@
+//! A read: one child, its connection, the request forward and the answer back.
+//!
+//! The request's body and the answer may move at the same time, since a child may answer before it has read all. A
+//! further child is tried only while nothing of an answer has come and the request can be sent again: no octet of a
+//! streamed body has been taken from the client, and the method or the rule says that twice is as good as once
+//! (RFC 9110 9.2.2). A connect that failed sent nothing, so it may always be followed by another.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::error::Fault;
+use crate::http::body::Decoder;
+use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward};
+use crate::io::exec::{Conn, Ended, IoError};
+use crate::io::op::{Piece, Pieces};
+use crate::limits::INTERIM_ANSWERS_MAX;
+use crate::probe::{Action, Failure};
+use crate::route::{self, ChildSet, Choice, GroupTable, NoChoice, Outcome};
+use crate::time::Time;
+use crate::worker::Worker;
+use crate::worker::heads::NoHead;
+use crate::worker::held::Held;
+use crate::worker::pool::ChildKey;
+use crate::worker::relay::{Broken, Encoding, Pace, Pump};
+use crate::worker::serve::{Answered, Desk, Next};
+use crate::worker::tunnel;
+
+/// How often a read that waits for a child to catch up looks again. A change takes a child about this long.
+const CATCH_UP_LOOK: Duration = Duration::from_millis(1);
+
+/// An attempt that brought no answer.
+struct Failed {
+    fault: Fault,
+    /// Whether the request may go out once more.
+    again: Again,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// Not without harm.
+    No,
+    /// A reused connection was found closed: the same child may be asked on a new one.
+    Same,
+    /// Nothing was sent.
+    Unsent,
+    /// Something may have been carried out, and twice is as good as once.
+    Repeatable,
+}
+
+/// Has one child answer. `held` is the body if it has been received already; `repeatable` tells that the request may
+/// reach two children.
+///
+/// # Errors
+/// The fault to answer with; nothing has been sent to the client.
+pub(crate) async fn read(
+    worker: &Worker,
+    desk: &mut Desk,
+    client: &Conn,
+    group: &GroupTable,
+    held: Option<Held>,
+    repeatable: bool,
+) -> Result<Answered, Fault> {
+    group.shared.retries.deposit();
+    let mut tried = ChildSet::new();
+    let mut fresh = false;
+    let mut failed: Option<Fault> = None;
+    loop {
+        let choice = match choose(worker, group, &tried).await {
+            Ok(choice) => choice,
+            Err(fault) => return Err(failed.unwrap_or(fault)),
+        };
+        let child = choice.index;
+        let attempt = Attempt { worker, client, group, choice, held: held.as_ref(), repeatable, fresh };
+        match attempt.run(desk).await {
+            Ok(answered) => return Ok(answered),
+            Err(Failed { fault, again }) => {
+                tracing::debug!(child = %group.children[child].name, code = fault.code(), ?again, "attempt failed");
+                let granted = match again {
+                    Again::No => false,
+                    Again::Unsent | Again::Same => true,
+                    Again::Repeatable => group.shared.retries.try_withdraw(),
+                };
+                if !granted {
+                    return Err(fault);
+                }
+                worker.stats.groups[group.index].retries.bump();
+                failed = Some(fault);
+                fresh = again == Again::Same;
+                if !fresh {
+                    tried.insert(child);
+                }
+            }
+        }
+    }
+}
+
+/// Chooses a child; waits at most `read_wait` for one that is up to apply what has been answered.
+async fn choose(worker: &Worker, group: &GroupTable, tried: &ChildSet) -> Result<Choice, Fault> {
+    let until = worker.io.now() + worker.settings.read_wait[group.index];
+    loop {
+        let now = worker.io.now();
+        match route::select(group, &mut worker.chooser.borrow_mut(), tried, group.shared.floor(), now) {
+            Ok(choice) => return Ok(choice),
+            Err(NoChoice::NoneCurrent) if now < until => {}
+            Err(NoChoice::NoneCurrent) => return Err(Fault::NoCurrentChild),
+            Err(_) => return Err(Fault::NoChild),
+        }
+        worker.io.sleep_until((now + CATCH_UP_LOOK).min(until)).await;
+    }
+}
+
+/// One request to one child.
+struct Attempt<'a> {
+    worker: &'a Worker,
+    client: &'a Conn,
+    group: &'a GroupTable,
+    choice: Choice,
+    held: Option<&'a Held>,
+    repeatable: bool,
+    /// Do not use an idle connection.
+    fresh: bool,
+}
+
+impl Attempt<'_> {
+    fn key(&self) -> ChildKey {
+        ChildKey { group: self.group.index, child: self.choice.index }
+    }
+
+    /// Tells what was seen of the child; where that calls for a probe or a look of its lane, asks for it.
+    fn observe(&self, outcome: Outcome, latency: Duration) {
+        let step = self.group.observe(self.choice.index, outcome, latency, self.worker.io.now());
+        if step.action != Action::None {
+            tracing::info!(child = %self.choice.child().name, before = ?step.before.kind(), after = ?step.after.kind(), ?outcome, "health");
+            self.worker.mirrors[self.group.index].notice(self.choice.index);
+        }
+    }
+
+    async fn run(&self, desk: &mut Desk) -> Result<Answered, Failed> {
+        let (child, reused) = self.connection().await?;
+        let began = self.worker.io.now();
+        let mut up = self.request(desk, began);
+        let mut interims = 0;
+        loop {
+            self.await_head(desk, &child, &mut up, began).await.map_err(|end| self.judge(end, &up, reused))?;
+            if desk.response.status == 101 {
+                return Ok(self.tunnel(desk, child).await);
+            }
+            if !desk.response.is_interim() {
+                break;
+            }
+            interims += 1;
+            if interims > INTERIM_ANSWERS_MAX {
+                return Err(Failed { fault: Fault::ChildInterimsTooMany, again: Again::No });
+            }
+            self.relay_interim(desk).await?;
+        }
+        self.observe(Outcome::Answered(desk.response.status), self.worker.io.now().since(began));
+        self.relay_answer(desk, child, up).await
+    }
+
+    /// An idle connection to the child, or a new one; and whether it was used before.
+    async fn connection(&self) -> Result<(Conn, bool), Failed> {
+        let now = self.worker.io.now();
+        if !self.fresh
+            && let Some(conn) = self.worker.pool.take(self.key(), now)
+        {
+            return Ok((conn, true));
+        }
+        let child = self.choice.child();
+        let Some(address) = child.address() else {
+            self.observe(Outcome::Failed(Failure::Unresolved), Duration::ZERO);
+            return Err(Failed { fault: Fault::ChildConnect, again: Again::Unsent });
+        };
+        match self.worker.io.connect(address, now + self.group.timeouts.connect).await {
+            Ok(conn) => Ok((conn, false)),
+            Err(error) => {
+                child.addresses.on_connect_failed(address);
+                self.worker.pool.forget(self.key());
+                let (fault, failure) = match error {
+                    IoError::TimedOut => (Fault::ChildConnectTimeout, Failure::ConnectTimeout),
+                    IoError::Failed(_) => (Fault::ChildConnect, Failure::Refused),
+                };
+                self.observe(Outcome::Failed(failure), self.worker.io.now().since(now));
+                Err(Failed { fault, again: Again::Unsent })
+            }
+        }
+    }
+
+    /// The request on its way: its head, then its body.
+    fn request(&self, desk: &mut Desk, now: Time) -> Pump {
+        let framing = match self.held {
+            Some(held) => Framing::Length(held.body.len() as u64),
+            None => desk.request.framing,
+        };
+        let mut out = desk.vector();
+        let how = ToChild {
+            peer: self.client.peer().ip(),
+            tls: false,
+            framing,
+            fallback_host: &self.choice.child().host,
+            via: true,
+            expect: desk.request.expect_continue && self.held.is_none(),
+            upgrade: desk.request.upgrade.is_some(),
+            close: false,
+        };
+        forward::request_head(&mut out, desk.request_bytes.as_slice(), &desk.request, &how);
+        let mut pieces = std::mem::take(&mut desk.pieces);
+        pieces.push(Piece::Scratch(out));
+        if let Some(held) = self.held {
+            pieces.push(Piece::Shared(held.body.clone()));
+        }
+        let to_come = if self.held.is_some() { Framing::None } else { desk.request.framing };
+        let encoding = if to_come == Framing::Chunked { Encoding::Chunked } else { Encoding::Plain };
+        Pump::new(Decoder::request(to_come), encoding, self.worker.settings.request_pace(), pieces, now)
+    }
+
+    /// Moves the request while waiting for the next head of an answer.
+    async fn await_head(&self, desk: &mut Desk, child: &Conn, up: &mut Pump, began: Time) -> Result<(), HeadEnd> {
+        let wait = self.group.timeouts.response_head;
+        desk.response_bytes.clear();
+        desk.response.clear();
+        let Desk { request, response, response_bytes, .. } = desk;
+        let to = AnswerTo { was_head: request.method == Method::Head, wanted_upgrade: request.upgrade.is_some() };
+        poll_fn(|_| {
+            let now = self.worker.io.now();
+            let mut until = Time::NEVER;
+            if up.is_over() {
+                until = up.progress().max(began) + wait;
+                if let Some(Ended::Failed(_)) = self.client.ended() {
+                    return Poll::Ready(Err(HeadEnd::ClientGone));
+                }
+            } else {
+                match up.poll(self.client, child, now) {
+                    // The child may have said why before it closed, or stopped reading: its answer counts.
+                    Poll::Pending | Poll::Ready(Ok(()) | Err(Broken::Sink(_) | Broken::SinkSlow)) => {}
+                    Poll::Ready(Err(Broken::Framing(fault))) => return Poll::Ready(Err(HeadEnd::Client(fault))),
+                    Poll::Ready(Err(Broken::SourceSlow)) => {
+                        return Poll::Ready(Err(HeadEnd::Client(Fault::BodyTimeout)));
+                    }
+                    Poll::Ready(Err(Broken::Source(_))) => return Poll::Ready(Err(HeadEnd::ClientGone)),
+                }
+                if up.is_over() {
+                    until = now + wait;
+                }
+            }
+            let parse = |octets: &[u8]| Ok(response.parse(octets, to)?.then_some(response.head_len));
+            response_bytes.poll(child, until, parse).map_err(HeadEnd::Child)
+        })
+        .await
+    }
+
+    /// What an attempt without an answer comes to.
+    fn judge(&self, end: HeadEnd, up: &Pump, reused: bool) -> Failed {
+        let waited = self.worker.io.now().since(up.progress());
+        let end = match end {
+            HeadEnd::ClientGone => return Failed { fault: Fault::ClientGone, again: Again::No },
+            HeadEnd::Client(fault) => return Failed { fault, again: Again::No },
+            HeadEnd::Child(end) => end,
+        };
+        let (fault, failure, closed) = match end {
+            NoHead::Refused(fault) => (fault, Failure::Malformed, false),
+            NoHead::TimedOut { .. } => (Fault::ChildHeadTimeout, Failure::AnswerTimeout, false),
+            NoHead::Ended | NoHead::Failed(_) => (Fault::ChildClosed, Failure::Closed, true),
+            NoHead::CutShort => (Fault::ChildClosed, Failure::Closed, false),
+        };
+        let resendable = self.repeatable && up.bytes() == 0;
+        // A server may close an idle connection at any moment; that says nothing about its health (RFC 9112 9.5).
+        let stale = closed && reused;
+        if !stale {
+            self.observe(Outcome::Failed(failure), waited);
+        }
+        let again = match (resendable, stale, closed) {
+            (true, true, _) => Again::Same,
+            (true, false, true) => Again::Repeatable,
+            _ => Again::No,
+        };
+        Failed { fault, again }
+    }
+
+    /// Passes a 1xx on to a client that can read it; 100 only to one that waits for it.
+    async fn relay_interim(&self, desk: &mut Desk) -> Result<(), Failed> {
+        let wanted = desk.request.minor > 0 && (desk.response.status != 100 || desk.request.expect_continue);
+        if !wanted {
+            return Ok(());
+        }
+        let pieces = self.answer_head(desk, Framing::None, false);
+        let until = self.worker.io.now() + self.worker.settings.timeouts.client_write;
+        match self.client.send(pieces, until).await {
+            Ok(pieces) => {
+                desk.recycle(pieces);
+                Ok(())
+            }
+            Err(_) => Err(Failed { fault: Fault::ClientGone, again: Again::No }),
+        }
+    }
+
+    /// The answer's head as the client gets it.
+    fn answer_head(&self, desk: &mut Desk, framing: Framing, close: bool) -> Pieces {
+        let mut out = desk.vector();
+        let how = ToClient {
+            client_minor: desk.request.minor,
+            framing,
+            close,
+            keep_alive_10: !close && desk.request.minor == 0,
+            date: None,
+            extra: &[],
+        };
+        forward::response_head(&mut out, desk.response_bytes.as_slice(), &desk.response, &how);
+        let mut pieces = std::mem::take(&mut desk.pieces);
+        pieces.push(Piece::Scratch(out));
+        pieces
+    }
+
+    /// Passes the final answer on, and what is left of the request's body the other way.
+    async fn relay_answer(&self, desk: &mut Desk, child: Conn, mut up: Pump) -> Result<Answered, Failed> {
+        let status = desk.response.status;
+        let framing = desk.response.framing;
+        let http10 = desk.request.minor == 0;
+        // An end that only the close can tell, for a client that cannot read chunks.
+        let ends_by_close = http10 && matches!(framing, Framing::Chunked | Framing::UntilClose);
+        let close = !desk.request.keep_alive || ends_by_close || !up.is_finished() || self.worker.io.is_draining();
+        let (sent_framing, encoding) = match framing {
+            Framing::Chunked | Framing::UntilClose if !http10 => (Framing::Chunked, Encoding::Chunked),
+            Framing::Chunked | Framing::UntilClose => (Framing::UntilClose, Encoding::Plain),
+            known => (known, Encoding::Plain),
+        };
+        let pieces = self.answer_head(desk, sent_framing, close);
+        let timeouts = &self.worker.settings.timeouts;
+        let pace = Pace { source: self.group.timeouts.response_body, rate_min: 0, sink: timeouts.client_write };
+        let mut down = Pump::new(Decoder::response(framing), encoding, pace, pieces, self.worker.io.now());
+        let ended = poll_fn(|_| {
+            let now = self.worker.io.now();
+            // How the rest of the request fares matters no more to this answer, only to the connections.
+            let _ = (!up.is_over()).then(|| up.poll(self.client, &child, now));
+            down.poll(&child, self.client, now)
+        })
+        .await;
+        match ended {
+            Ok(()) => {}
+            Err(Broken::Framing(fault)) if !down.has_started() => return Err(Failed { fault, again: Again::No }),
+            Err(broken) => {
+                tracing::debug!(child = %self.choice.child().name, ?broken, "answer cut");
+                return Ok(Answered { status, next: Next::Cut });
+            }
+        }
+        let whole = up.is_finished();
+        let reusable = whole && desk.response.keep_alive && framing != Framing::UntilClose;
+        desk.recycle(down.into_pieces());
+        if reusable {
+            self.worker.pool.put(self.key(), child);
+        }
+        Ok(Answered { status, next: if close || !whole { Next::Close } else { Next::Keep } })
+    }
+
+    /// After a 101 octets pass both ways (RFC 9110 7.8).
+    async fn tunnel(&self, desk: &mut Desk, child: Conn) -> Answered {
+        let status = desk.response.status;
+        let head = self.answer_head(desk, Framing::None, false);
+        // Rare, and its state is large: not a part of every serving task.
+        let next = Box::pin(tunnel::run(self.worker, self.group, self.client, &child, head)).await;
+        Answered { status, next }
+    }
+}
+
+/// Why there is no head of an answer.
+enum HeadEnd {
+    /// The child's doing.
+    Child(NoHead),
+    /// The client's body was at fault.
+    Client(Fault),
+    /// The client is not there any more.
+    ClientGone,
+}
