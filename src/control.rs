@@ -1,0 +1,158 @@
+//! The control thread: everything that is not on a request's line.
+//!
+//! It starts the front, resolves names, serves the admin side, hears signals, and ends it all. Its code is plain tokio;
+//! it runs on tokio-uring where io_uring works and is wanted, else on tokio's own runtime. tokio-uring's operations
+//! are used for nothing that may be given up half-way: it has no cancellation.
+
+pub mod admin;
+pub mod client;
+mod error;
+pub mod front;
+mod listen;
+pub mod metrics;
+pub mod names;
+pub mod status;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+pub use admin::{ChildName, Command};
+pub use error::StartError;
+pub use front::Front;
+
+use self::admin::Desk;
+use crate::config::{Config, DriverChoice};
+use crate::limits::FRONT_LOOK;
+use crate::sync::{Arc, AtomicBool, Ordering};
+
+/// Where the configuration came from: for messages.
+#[derive(Clone, Debug)]
+pub struct ConfigSource {
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// Runs a front until a signal ends it. Blocks.
+///
+/// TERM drains, a second TERM or an INT cuts what is left.
+///
+/// # Errors
+/// Why it did not start, or what ended it.
+pub fn run(config: Config, source: ConfigSource) -> Result<(), StartError> {
+    on_runtime(config.workers.driver, serve(config, source))
+}
+
+/// Runs a future on the control thread's runtime.
+///
+/// # Errors
+/// The runtime could not be made, or what the future returns.
+pub fn on_runtime<T>(
+    driver: DriverChoice,
+    future: impl Future<Output = Result<T, StartError>>,
+) -> Result<T, StartError> {
+    // tokio-uring panics where io_uring is refused: ask first.
+    if driver != DriverChoice::Epoll
+        && crate::io::host::uring_available().is_ok()
+        && let Ok(runtime) = tokio_uring::Runtime::new(&tokio_uring::builder())
+    {
+        return runtime.block_on(future);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+    tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+async fn serve(config: Config, source: ConfigSource) -> Result<(), StartError> {
+    let mut signals = Signals::new()?;
+    let mut admin = listen::Admin::bind(&config.admin)?;
+    let front = Front::start(&config).await?;
+    let desk = Desk { view: front.view.clone(), draining: Arc::new(AtomicBool::new(false)) };
+    admin.serve(&desk);
+    announce(&desk, &config, &source);
+    let watched = desk.view.clone();
+    tokio::task::spawn_local(async move { names::watch(&watched).await });
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+
+    let asked = tokio::select! {
+        ask = signals.next() => Some(ask),
+        () = until_lost(&front) => None,
+    };
+    desk.draining.store(true, Ordering::Relaxed);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    if asked == Some(Ask::Term) {
+        tracing::info!(
+            within_s = config.timeouts.drain.as_secs(),
+            "draining: a second TERM, or INT, cuts what is left"
+        );
+        front.drain();
+        tokio::select! {
+            () = until_finished(&front) => {}
+            _ = signals.next() => front.halt(),
+        }
+    } else {
+        front.halt();
+    }
+    until_finished(&front).await;
+    let outcome = front.join().map_err(StartError::Worker);
+    drop(admin);
+    tracing::info!("ended");
+    outcome
+}
+
+/// The lines that every start leaves: what runs, on what, and what is not kept.
+fn announce(desk: &Desk, config: &Config, source: &ConfigSource) {
+    let view = &desk.view;
+    let listeners: Vec<_> = view.listeners.iter().map(ToString::to_string).collect();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = %source.path.display(),
+        driver = view.driver,
+        workers = view.stats.len(),
+        listen = listeners.join(", "),
+        groups = config.groups.len(),
+        "antiphon runs"
+    );
+    if let Some(why) = &view.fallback {
+        tracing::warn!(why, "io_uring is not used");
+    }
+    tracing::warn!("changes are kept {}", status::CHANGES_KEPT);
+}
+
+struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, StartError> {
+        let hear = |kind| signal(kind).map_err(StartError::Thread);
+        Ok(Self { term: hear(SignalKind::terminate())?, int: hear(SignalKind::interrupt())? })
+    }
+
+    /// The next of them.
+    async fn next(&mut self) -> Ask {
+        tokio::select! {
+            _ = self.term.recv() => Ask::Term,
+            _ = self.int.recv() => Ask::Int,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Term,
+    Int,
+}
+
+async fn until_finished(front: &Front) {
+    while !front.is_finished() {
+        tokio::time::sleep(FRONT_LOOK).await;
+    }
+}
+
+async fn until_lost(front: &Front) {
+    while !front.has_lost_a_worker() {
+        tokio::time::sleep(Duration::max(FRONT_LOOK, Duration::from_millis(100))).await;
+    }
+}

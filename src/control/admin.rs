@@ -1,0 +1,277 @@
+//! The admin side: what an operator asks and orders, over a unix socket and, where configured, a loopback address.
+//!
+//! One enum of commands; HTTP is its dialect here, the command line is another. Looking is GET, moving is POST. Each
+//! order leaves a line in the log with where it came from.
+
+use std::fmt;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+
+use super::front::View;
+use super::metrics;
+use super::status::Status;
+use crate::route::Admin;
+use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::time;
+
+/// What an operator can ask or order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// The whole front.
+    Status,
+    /// The children only.
+    ChildList,
+    /// No reads, no probes; changes wait for it.
+    ChildOffline(ChildName),
+    /// It is used again, after it has been sent what it missed.
+    ChildOnline(ChildName),
+    /// It leads its group.
+    ChildPrimary(ChildName),
+    /// The operator's word that it is identical to its siblings again.
+    ChildAttach(ChildName),
+}
+
+/// A child as an operator names it: `NAME`, or `GROUP/NAME` where the name alone has two meanings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildName {
+    /// Its group.
+    pub group: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl std::str::FromStr for ChildName {
+    type Err = NotAName;
+
+    fn from_str(text: &str) -> Result<Self, NotAName> {
+        let is_name =
+            |part: &str| !part.is_empty() && part.bytes().all(|o| o.is_ascii_alphanumeric() || b"._-".contains(&o));
+        let (group, name) = match text.split_once('/') {
+            Some((group, name)) => (Some(group), name),
+            None => (None, text),
+        };
+        if !is_name(name) || !group.is_none_or(is_name) {
+            return Err(NotAName);
+        }
+        Ok(Self { group: group.map(str::to_owned), name: name.to_owned() })
+    }
+}
+
+/// A text that can be nobody's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a child is NAME or GROUP/NAME; names are letters, digits, `.`, `_` and `-`")]
+pub struct NotAName;
+
+/// What can be ordered of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildVerb {
+    /// See [`Command::ChildOffline`].
+    Offline,
+    /// See [`Command::ChildOnline`].
+    Online,
+    /// See [`Command::ChildPrimary`].
+    Primary,
+    /// See [`Command::ChildAttach`].
+    Attach,
+}
+
+impl Command {
+    /// The child and the order, if it is one.
+    pub(super) const fn order(&self) -> Option<(&ChildName, ChildVerb)> {
+        match self {
+            Self::Status | Self::ChildList => None,
+            Self::ChildOffline(name) => Some((name, ChildVerb::Offline)),
+            Self::ChildOnline(name) => Some((name, ChildVerb::Online)),
+            Self::ChildPrimary(name) => Some((name, ChildVerb::Primary)),
+            Self::ChildAttach(name) => Some((name, ChildVerb::Attach)),
+        }
+    }
+}
+
+impl ChildVerb {
+    /// All, in the order of the help text.
+    pub const ALL: [Self; 4] = [Self::Offline, Self::Online, Self::Primary, Self::Attach];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Offline => "offline",
+            Self::Online => "online",
+            Self::Primary => "primary",
+            Self::Attach => "attach",
+        }
+    }
+}
+
+impl fmt::Display for ChildVerb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why an order was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// No group has such a child.
+    #[error("there is no child {0:?}; `antiphon child ls` lists them")]
+    NoSuchChild(String),
+    /// More than one group has.
+    #[error("several groups have a child {0:?}; say which: GROUP/{0}")]
+    WhichGroup(String),
+    /// There is no such group.
+    #[error("there is no group {0:?}; `antiphon child ls` lists them")]
+    NoSuchGroup(String),
+}
+
+/// What the admin side works on.
+#[derive(Clone)]
+pub struct Desk {
+    /// The front.
+    pub view: Arc<View>,
+    /// No new work is taken: `/readyz` says so first.
+    pub draining: Arc<AtomicBool>,
+}
+
+impl Desk {
+    /// The front as of now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status::of(&self.view, self.draining.load(Ordering::Relaxed))
+    }
+
+    /// Carries out an order; tells what was done.
+    ///
+    /// # Errors
+    /// The child cannot be told from the name.
+    pub fn order(&self, group: Option<&str>, name: &str, verb: ChildVerb) -> Result<String, Refused> {
+        let routes = self.view.routes.load_full();
+        if let Some(group) = group
+            && !routes.groups.iter().any(|table| &*table.name == group)
+        {
+            return Err(Refused::NoSuchGroup(group.to_owned()));
+        }
+        let mut found = routes
+            .groups
+            .iter()
+            .filter(|table| group.is_none_or(|group| &*table.name == group))
+            .filter_map(|table| Some((table, table.child(name)?)));
+        let (table, child) = found.next().ok_or_else(|| Refused::NoSuchChild(name.to_owned()))?;
+        if found.next().is_some() {
+            return Err(Refused::WhichGroup(name.to_owned()));
+        }
+        let mirror = &self.view.mirrors[table.index];
+        let now = time::now();
+        let before = child.shown();
+        let done = match verb {
+            ChildVerb::Offline => {
+                child.set_admin(Admin::Offline, "offline by the operator", now);
+                mirror.notice(child.index);
+                "is offline: no reads, no probes; changes wait for it"
+            }
+            ChildVerb::Online => {
+                table.online(child.index, now);
+                mirror.notice(child.index);
+                "is online: it will be probed, sent what it missed, and then read from"
+            }
+            ChildVerb::Primary => {
+                table.set_primary(child.index);
+                "is the primary of its group"
+            }
+            ChildVerb::Attach => {
+                mirror.attach(child.index);
+                "is taken as identical as of now: once a probe is good it gets the next change, and reads"
+            }
+        };
+        tracing::info!(group = %table.name, child = %child.name, %verb, %before, "order of the operator");
+        Ok(format!("{}/{} {done}", table.name, child.name))
+    }
+}
+
+/// The admin interface over HTTP. `guarded`: on a TCP address, where a web page in the operator's browser could reach
+/// it, orders need a field that no page can set without asking first.
+pub fn router(desk: Desk, guarded: bool) -> Router {
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(|State(desk): State<Desk>| async move { metrics_answer(&desk) }))
+        .route("/status", get(status))
+        .route("/v1/children/{group}/{name}/{verb}", post(order_in_group))
+        .route("/v1/children/{name}/{verb}", post(order))
+        .with_state(desk);
+    if guarded { router.layer(middleware::from_fn(guard)) } else { router }
+}
+
+/// Refuses what a browser may have been tricked into sending: orders without our field (another site's page cannot add
+/// it without a preflight, which we do not answer), and hosts by name (DNS rebinding).
+async fn guard(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+    let by_address = name == "localhost" || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    if !by_address {
+        return (StatusCode::MISDIRECTED_REQUEST, "use the address, not a name, in the Host field\n").into_response();
+    }
+    let looks = request.method().is_safe();
+    if !looks && !request.headers().contains_key("antiphon-admin") {
+        return (StatusCode::FORBIDDEN, "orders need the field `Antiphon-Admin: 1`\n").into_response();
+    }
+    next.run(request).await
+}
+
+async fn readyz(State(desk): State<Desk>) -> Response {
+    if desk.draining.load(Ordering::Relaxed) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
+    }
+    let routes = desk.view.routes.load_full();
+    let dead: Vec<_> = routes
+        .groups
+        .iter()
+        .filter(|group| !group.children.iter().any(|child| child.is_live()))
+        .map(|group| &*group.name)
+        .collect();
+    if dead.is_empty() {
+        return "ready\n".into_response();
+    }
+    let text = format!("no child is up in: {}\n", dead.join(", "));
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+fn metrics_answer(desk: &Desk) -> Response {
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&desk.view)).into_response()
+}
+
+async fn status(State(desk): State<Desk>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if accept.starts_with("text/plain") {
+        return desk.status().to_string().into_response();
+    }
+    axum::Json(desk.status()).into_response()
+}
+
+async fn order(State(desk): State<Desk>, Path((name, verb)): Path<(String, String)>) -> Response {
+    answer(&desk, None, &name, &verb)
+}
+
+async fn order_in_group(
+    State(desk): State<Desk>,
+    Path((group, name, verb)): Path<(String, String, String)>,
+) -> Response {
+    answer(&desk, Some(&group), &name, &verb)
+}
+
+fn answer(desk: &Desk, group: Option<&str>, name: &str, verb: &str) -> Response {
+    let Some(verb) = ChildVerb::ALL.into_iter().find(|one| one.name() == verb) else {
+        let words = ChildVerb::ALL.map(ChildVerb::name).join(", ");
+        return (StatusCode::NOT_FOUND, format!("there is no order {verb:?}; there are {words}\n")).into_response();
+    };
+    match desk.order(group, name, verb) {
+        Ok(done) => format!("{done}\n").into_response(),
+        Err(refused @ Refused::WhichGroup(_)) => (StatusCode::CONFLICT, format!("{refused}\n")).into_response(),
+        Err(refused) => (StatusCode::NOT_FOUND, format!("{refused}\n")).into_response(),
+    }
+}

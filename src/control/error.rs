@@ -1,0 +1,68 @@
+//! Why a front does not start: what was found, what is needed, what to change.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A refusal at start. Its text is for the operator, and ends with the next thing to try.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A listener's address cannot be had.
+    #[error("cannot listen on {address}: {error}\n  {hint}")]
+    Bind {
+        /// The `[[listen]]` or `[admin]` address.
+        address: SocketAddr,
+        /// What the kernel said.
+        error: io::Error,
+        /// What to do.
+        hint: String,
+    },
+    /// Descriptors or locked memory do not suffice.
+    #[error("{0}")]
+    Limits(crate::io::host::TooFewFds),
+    /// The driver that the configuration asks for cannot be opened.
+    #[error("{0}")]
+    Driver(String),
+    /// A thread or runtime could not be made.
+    #[error("cannot start a thread: {0}\n  look at the limit of processes: ulimit -u, or TasksMax in the unit file")]
+    Thread(io::Error),
+    /// The admin socket that the configuration names cannot be had.
+    #[error("cannot listen on the admin socket {}: {error}\n  {hint}", path.display())]
+    AdminSocket {
+        /// `[admin] socket`.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+        /// What to do.
+        hint: String,
+    },
+    /// A worker ended although nobody stopped it.
+    #[error("a worker ended: {0}\n  this is a fault of antiphon; please report it with the lines above")]
+    Worker(io::Error),
+}
+
+impl StartError {
+    /// Explains why an address cannot be listened on.
+    pub(crate) fn bind(address: SocketAddr, error: io::Error) -> Self {
+        let port = address.port();
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "another process listens there: `ss -ltnp 'sport = :{port}'` names it; stop it, or change `address`"
+            ),
+            io::ErrorKind::PermissionDenied => format!(
+                "ports below 1024 need CAP_NET_BIND_SERVICE (AmbientCapabilities= in the unit file); port is {port}"
+            ),
+            io::ErrorKind::AddrNotAvailable => {
+                "no interface of this host has this address: `ip address` lists them; change `address`".to_owned()
+            }
+            _ => "change `address`".to_owned(),
+        };
+        Self::Bind { address, error, hint }
+    }
+
+    /// Can a line of the configuration cure it? Then the exit code is 78 (EX_CONFIG).
+    #[must_use]
+    pub const fn is_configuration(&self) -> bool {
+        matches!(self, Self::Bind { .. } | Self::Limits(_) | Self::Driver(_) | Self::AdminSocket { .. })
+    }
+}

@@ -1,0 +1,282 @@
+//! A front: one process's listeners, workers, sequencer and groups, put together from a configuration.
+//!
+//! This is where a [`Config`] becomes threads. What runs beside them (the admin side, names, signals) is
+//! [`control`](super)'s; the demo starts a front without it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::error::StartError;
+use super::names;
+use crate::config::{self, Config};
+use crate::io::buffer::Sizes;
+use crate::io::host;
+use crate::limits::{CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX};
+use crate::mirror::{self, Budget, Level, MirrorGroup, Wake};
+use crate::route::{Child, ChildTimeouts, GroupShared, GroupTable, RouteTable};
+use crate::sync::Arc;
+use crate::time::{self, Time};
+use crate::worker::sequencer::{self, SequencerThread, SequencerWake};
+use crate::worker::stats::WorkerStats;
+use crate::worker::{self, Common, Handle, Settings, Setup, Stop};
+
+/// What the admin side sees and moves of a front. Shared with the threads; everything in it is atomic.
+pub struct View {
+    /// When the front started.
+    pub started: Time,
+    /// The snapshot that workers look up.
+    pub routes: Arc<ArcSwap<RouteTable>>,
+    /// The groups' changes, in the order of the configuration.
+    pub mirrors: Vec<Arc<MirrorGroup>>,
+    /// What each worker counts.
+    pub stats: Vec<Arc<WorkerStats>>,
+    /// Memory of bodies that are held whole.
+    pub budget: Arc<Budget>,
+    /// The groups as configured: what the snapshot does not hold.
+    pub groups: Vec<GroupView>,
+    /// Where clients come in.
+    pub listeners: Vec<SocketAddr>,
+    /// The driver of the workers.
+    pub driver: &'static str,
+    /// Why it is not the better one, with the cure.
+    pub fallback: Option<String>,
+}
+
+/// What an operator is told of a group beside its children.
+pub struct GroupView {
+    /// `"aci"` or `"http"`.
+    pub dialect: String,
+    /// `"all"` or `"first"`.
+    pub ack: &'static str,
+}
+
+/// A running front.
+pub struct Front {
+    /// For the admin side.
+    pub view: Arc<View>,
+    workers: Vec<Handle>,
+    sequencer: SequencerThread,
+    stop: Arc<Stop>,
+    drain: Duration,
+}
+
+impl Front {
+    /// Binds, resolves the children's names, opens drivers, starts the threads.
+    ///
+    /// # Errors
+    /// What was found, what is needed, and what to change; nothing is left running.
+    pub async fn start(config: &Config) -> Result<Self, StartError> {
+        let count = config.workers.count.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+        let connections_max = fit_descriptors(config, count)?;
+        let mut bound = bind_all(config, count)?;
+        let wake = SequencerWake::new();
+        let groups: Vec<_> = config.groups.iter().enumerate().map(|(index, group)| table(index, group)).collect();
+        names::resolve_all(&groups).await;
+        let (mirrors, sequencers): (Vec<_>, Vec<_>) = config
+            .groups
+            .iter()
+            .zip(&groups)
+            .map(|(group, table)| MirrorGroup::new(mirror_setup(config, group, table, count, &wake)))
+            .unzip();
+        let listeners = config.listeners.iter().map(|listener| listener.table.clone()).collect();
+        let routes = Arc::new(ArcSwap::from_pointee(RouteTable::new(listeners, groups)));
+        let stop = Arc::new(Stop::default());
+        let budget = Budget::new(config.limits.action_bytes_in_flight_max);
+        let common = Common {
+            routes: routes.clone(),
+            mirrors: mirrors.clone(),
+            budget: budget.clone(),
+            workers: count,
+            settings: Settings {
+                timeouts: config.timeouts,
+                limits: config::Limits { connections_max, ..config.limits },
+                read_wait: config.groups.iter().map(|group| group.read_wait).collect(),
+            },
+            stop: stop.clone(),
+        };
+        let sequencer = sequencer::spawn(sequencers, &wake).map_err(StartError::Thread)?;
+        let mut workers: Vec<Handle> = Vec::with_capacity(count);
+        let mut stats = Vec::with_capacity(count);
+        for (index, listeners) in bound.drain(..).enumerate() {
+            let counted = Arc::new(WorkerStats::new(config.groups.len()));
+            stats.push(counted.clone());
+            let buffers = Sizes { spill_bytes_max: config.limits.spill_bytes_max, ..Sizes::default() };
+            let driver = config.workers.driver.into();
+            let setup = Setup { index, listeners, driver, buffers, stats: counted };
+            match worker::spawn(setup, common.clone()) {
+                Ok(handle) => workers.push(handle),
+                Err(error) => {
+                    stop.halt();
+                    workers.iter().for_each(Handle::wake);
+                    sequencer.stop();
+                    return Err(StartError::Driver(error.to_string()));
+                }
+            }
+        }
+        let first = workers.first().ok_or_else(|| StartError::Thread(io::ErrorKind::InvalidInput.into()))?;
+        let view = Arc::new(View {
+            started: time::now(),
+            routes,
+            mirrors,
+            stats,
+            budget,
+            groups: config.groups.iter().map(group_view).collect(),
+            listeners: config.listeners.iter().map(|listener| listener.address).collect(),
+            driver: first.driver,
+            fallback: first.fallback.clone(),
+        });
+        Ok(Self { view, workers, sequencer, stop, drain: config.timeouts.drain })
+    }
+
+    /// Takes no more connections; what is under way may end within the configured time.
+    pub fn drain(&self) {
+        self.stop.drain(time::now() + self.drain);
+        self.workers.iter().for_each(Handle::wake);
+    }
+
+    /// Cuts everything.
+    pub fn halt(&self) {
+        self.stop.halt();
+        self.workers.iter().for_each(Handle::wake);
+    }
+
+    /// Have all workers ended?
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.workers.iter().all(Handle::is_finished)
+    }
+
+    /// Has any worker ended? Where nobody stopped it, that is a failure of the whole front.
+    #[must_use]
+    pub fn has_lost_a_worker(&self) -> bool {
+        self.workers.iter().any(Handle::is_finished)
+    }
+
+    /// Waits until all threads have ended.
+    ///
+    /// # Errors
+    /// The first worker that ended with an error.
+    pub fn join(self) -> io::Result<()> {
+        // All are waited for, whatever the first of them says.
+        let ended: Vec<_> = self.workers.into_iter().map(Handle::join).collect();
+        self.sequencer.stop();
+        ended.into_iter().collect()
+    }
+}
+
+/// Raises the limit of descriptors to what the connections need; where the host forbids that, fewer connections have
+/// to do. Returns how many a worker may have.
+fn fit_descriptors(config: &Config, workers: usize) -> Result<usize, StartError> {
+    let wanted = config.limits.connections_max;
+    let (all, listeners) = (workers as u64, config.listeners.len() as u64);
+    let needed = |each: usize| host::needed_fds(all, listeners, all * each as u64);
+    let Err(refusal) = host::ensure_fds(needed(wanted)) else { return Ok(wanted) };
+    let limit = host::ensure_fds(refusal.limit).map_err(StartError::Limits)?;
+    let fits = usize::try_from(host::connections_within(limit, all, listeners) / all).unwrap_or(wanted);
+    let least = CONNECTIONS_MIN.min(wanted);
+    if fits < least {
+        return Err(StartError::Limits(host::TooFewFds { limit, needed: needed(least) }));
+    }
+    tracing::warn!(
+        limit,
+        connections_each = fits,
+        "RLIMIT_NOFILE allows fewer connections than [limits] connections_max: LimitNOFILE={} would do",
+        needed(wanted)
+    );
+    Ok(fits)
+}
+
+/// One set of listening sockets a worker, all bound before any thread starts.
+fn bind_all(config: &Config, workers: usize) -> Result<Vec<Vec<OwnedFd>>, StartError> {
+    for listener in &config.listeners {
+        // SO_REUSEPORT would let two processes of one user share a port without a word: ask without it first.
+        listen(listener, false).map_err(|error| StartError::bind(listener.address, error))?;
+    }
+    let one_set = || {
+        let bound = config.listeners.iter().map(|listener| {
+            listen(listener, true).map(OwnedFd::from).map_err(|error| StartError::bind(listener.address, error))
+        });
+        bound.collect()
+    };
+    (0..workers).map(|_| one_set()).collect()
+}
+
+fn listen(listener: &config::Listener, shared: bool) -> io::Result<Socket> {
+    let address = listener.address;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(listener.v6_only)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    socket.bind(&address.into())?;
+    socket.listen(LISTEN_BACKLOG)?;
+    Ok(socket)
+}
+
+fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
+    let child = |(index, child): (usize, &config::Child)| {
+        Arc::new(Child::new(&child.name, index, &child.authority, child.weight, child.location.as_deref()))
+    };
+    Arc::new(GroupTable {
+        name: group.name.clone(),
+        index,
+        children: group.children.iter().enumerate().map(child).collect(),
+        policy: group.policy,
+        rules: group.rules.clone(),
+        probe: group.probe.clone(),
+        timeouts: ChildTimeouts {
+            connect: group.timeouts.connect,
+            response_head: group.timeouts.response_head,
+            response_body: group.timeouts.response_body,
+            tunnel_idle: group.timeouts.tunnel_idle,
+        },
+        shared: Arc::new(GroupShared::new()),
+    })
+}
+
+fn mirror_setup(
+    config: &Config,
+    group: &config::Group,
+    table: &Arc<GroupTable>,
+    workers: usize,
+    wake: &Arc<SequencerWake>,
+) -> mirror::Setup {
+    let sequencer: Arc<dyn Wake> = wake.clone();
+    mirror::Setup {
+        table: table.clone(),
+        level: group.ack,
+        deadline: group.write_deadline,
+        workers,
+        submissions_max: SUBMISSIONS_MAX,
+        ring_slots: RING_SLOTS,
+        ring_bytes_max: config.limits.ring_bytes_max,
+        sequencer,
+    }
+}
+
+fn group_view(group: &config::Group) -> GroupView {
+    GroupView {
+        dialect: group.dialect.to_string(),
+        ack: match group.ack {
+            Level::All => "all",
+            Level::First => "first",
+        },
+    }
+}
+
+impl From<config::DriverChoice> for crate::io::DriverChoice {
+    fn from(choice: config::DriverChoice) -> Self {
+        match choice {
+            config::DriverChoice::Auto => Self::Auto,
+            config::DriverChoice::Uring => Self::Uring,
+            config::DriverChoice::Epoll => Self::Epoll,
+        }
+    }
+}

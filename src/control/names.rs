@@ -1,0 +1,77 @@
+//! Where children's names lead: resolved at start, on a period, and soon after a connect has failed.
+//!
+//! A name that does not resolve keeps the addresses that it had: a name server that is away must not take the
+//! children with it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::lookup_host;
+use tokio::task::JoinSet;
+use tokio::time::{interval, timeout};
+
+use super::front::View;
+use crate::limits::{RESOLVE_INTERVAL, RESOLVE_LOOK, RESOLVE_TIMEOUT};
+use crate::route::{Child, GroupTable};
+use crate::sync::Arc;
+use crate::time::now;
+
+/// Resolves every child once, before anything asks for them. Those that fail are told as a warning.
+pub(super) async fn resolve_all(groups: &[Arc<GroupTable>]) {
+    let mut under_way = JoinSet::new();
+    for child in groups.iter().flat_map(|group| &group.children) {
+        let child = child.clone();
+        under_way.spawn(async move { resolve(&child).await });
+    }
+    under_way.join_all().await;
+}
+
+/// Resolves names again and again; never ends.
+pub async fn watch(view: &View) {
+    let mut look = interval(RESOLVE_LOOK);
+    let mut resolved = now();
+    loop {
+        look.tick().await;
+        let due = now().since(resolved) >= RESOLVE_INTERVAL;
+        if due {
+            resolved = now();
+        }
+        let routes = view.routes.load_full();
+        for group in &routes.groups {
+            for child in &group.children {
+                let failed = child.addresses.take_failed();
+                if (due || failed) && !is_literal(child) && resolve(child).await {
+                    view.mirrors[group.index].notice(child.index);
+                }
+            }
+        }
+    }
+}
+
+/// True if the child has other addresses now.
+async fn resolve(child: &Child) -> bool {
+    if let Ok(address) = child.host.parse::<SocketAddr>() {
+        return child.set_addresses(vec![address]);
+    }
+    let why = match timeout(RESOLVE_TIMEOUT, lookup_host(&*child.host)).await {
+        Ok(Ok(found)) => {
+            let list: Vec<_> = found.collect();
+            if !list.is_empty() {
+                let changed = child.set_addresses(list.clone());
+                if changed {
+                    tracing::info!(child = %child.name, host = %child.host, addresses = ?list, "resolved");
+                }
+                return changed;
+            }
+            "it has no address".to_owned()
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {} s", Duration::as_secs(&RESOLVE_TIMEOUT)),
+    };
+    tracing::warn!(child = %child.name, host = %child.host, why, "the child's name does not resolve; trying again");
+    false
+}
+
+fn is_literal(child: &Child) -> bool {
+    child.host.parse::<SocketAddr>().is_ok()
+}
