@@ -162,7 +162,7 @@ const _: () = assert!(RECEIVED_BYTES_MAX >= 2 * LARGE_BUFFER_BYTES, "half the ca
 
 /// A child's weight, at most: wide enough for per-mille shares, and a sum over all children fits a u32.
 pub const WEIGHT_MAX: u32 = 10_000;
-/// Groups in a configuration: each has a sequencer thread and a ring.
+/// Groups in a configuration: each has a ring, and all are stepped by one sequencer thread.
 pub const GROUPS_MAX: usize = 64;
 /// Listeners in a configuration: each is a socket on every worker.
 pub const LISTENERS_MAX: usize = 64;

@@ -86,8 +86,8 @@ impl<'r> Found<'r> {
             Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
             None => (target, None),
         };
-        if climbs(path) {
-            return Err(Fault::ActionAmbiguous(CLIMBS));
+        if has_dot_segment(path) {
+            return Err(Fault::ActionAmbiguous(DOT_SEGMENT));
         }
         let path = path.strip_prefix(b"/").unwrap_or(path);
         Pairs::of_path(path, query.is_some()).try_for_each(|pair| self.see_pair(&pair, Place::Target))?;
@@ -187,8 +187,8 @@ pub(super) fn keeps_ascii(params: Params<'_>) -> bool {
         .all(|param| param.is_ok_and(|(name, value)| !name.eq_ignore_ascii_case(b"charset") || is_known(value)))
 }
 
-/// Whether a path has a segment `..`, plain or encoded: a server that resolves it reads another path.
-fn climbs(path: &[u8]) -> bool {
+/// Whether a path has a segment `.` or `..`, plain or encoded: a server that resolves it reads another path.
+fn has_dot_segment(path: &[u8]) -> bool {
     if !path.contains(&b'.') && !path.contains(&b'%') {
         return false;
     }
@@ -200,13 +200,13 @@ fn climbs(path: &[u8]) -> bool {
         at += taken;
         dots = match octet {
             // Some servers cut a segment at a semicolon.
-            b'/' | b'\\' | b';' if dots == Some(2) => return true,
+            b'/' | b'\\' | b';' if matches!(dots, Some(1 | 2)) => return true,
             b'/' | b'\\' => Some(0),
             b'.' => dots.map(|count| count + 1),
             _ => None,
         };
     }
-    dots == Some(2)
+    matches!(dots, Some(1 | 2))
 }
 
 // What the client is told.
@@ -214,7 +214,7 @@ const REPEATED: &str = "The action is named twice, in the target, in the body, o
 const DOUBTFUL: &str =
     "A semicolon or a question mark stands beside the action. Separate parameters by &, and encode the rest.";
 const FRAGMENT: &str = "The target has a fragment, which belongs to the client alone. Encode # as %23.";
-const CLIMBS: &str = "The path has a segment `..`. Send the path that is meant.";
+const DOT_SEGMENT: &str = "The path has a segment `.` or `..`. Send the path that is meant.";
 const TYPE: &str = "Content-Type or Content-Encoding is repeated, or Content-Type is no media type.";
 const CHARSET: &str = "The body's charset is not one in which ASCII stands for itself. Send UTF-8.";
 const ENCODED: &str = "The body is encoded, so that its action cannot be read. Send it without Content-Encoding.";

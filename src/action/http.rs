@@ -14,17 +14,24 @@ use crate::error::Fault;
 pub(super) fn classify<'r>(rules: &'r Rules, asked: &Asked<'_>) -> Result<Decision<'r>, Fault> {
     let path = asked.target.split(|octet| matches!(octet, b'?' | b'#')).next().unwrap_or_default();
     let (origin, rule) = rules.of_path(asked.method, path);
-    let methods = [Some(asked.method), asked.method_override];
-    for method in methods.into_iter().flatten() {
-        if !rules.of_path(method, path).1.does_the_same_as(rule) {
-            return Err(Fault::ActionAmbiguous(OVERRIDE));
-        }
-        if rules.paths_matter() && is_odd(path) {
-            check_readings(rules, method, path, rule)?;
-        }
+    if asked.method_override.is_some() || rules.paths_matter() {
+        check_methods(rules, asked, path, rule)?;
     }
     let name = ActionName::of_method(asked.method);
     Ok(Decision { class: rule.class(), rule, origin, reason: Reason::MethodAndPath, name })
+}
+
+fn check_methods(rules: &Rules, asked: &Asked<'_>, path: &[u8], rule: &Rule) -> Result<(), Fault> {
+    let is_odd = rules.paths_matter() && is_odd(path);
+    for method in [Some(asked.method), asked.method_override].into_iter().flatten() {
+        if !rules.of_path(method, path).1.does_the_same_as(rule) {
+            return Err(Fault::ActionAmbiguous(OVERRIDE));
+        }
+        if is_odd {
+            check_readings(rules, method, path, rule)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether some server may read the path as another one. All of these cost a regular path nothing.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::{ChildVerb, EXIT_CONFIG, LogArgs, SocketArgs, check, complain, say};
-use crate::config::{ADMIN_SOCKET_DEFAULT, Log};
+use crate::config::{ADMIN_SOCKET_DEFAULT, Log, LogLevel};
 use crate::control::{self, Command, ConfigSource};
 use crate::demo::{self, DemoOptions};
 use crate::io;
@@ -32,7 +32,8 @@ pub(super) fn run(path: &Path, log: LogArgs, start_log: fn(Log)) -> ExitCode {
 
 /// `antiphon demo`.
 pub(super) fn demo(options: DemoOptions, log: LogArgs, start_log: fn(Log)) -> ExitCode {
-    start_log(log.over(Log::default()));
+    // The view is the demo's voice; lines would run through it.
+    start_log(log.over(Log { level: LogLevel::Error, ..Log::default() }));
     demo::run(options)
 }
 

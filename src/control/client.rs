@@ -75,7 +75,7 @@ async fn exchange(socket: &Path, command: &Command) -> Result<Reply, ClientError
     };
     let request = Request::builder().method(method).uri(path).header("host", "localhost").body(Empty::<Bytes>::new());
     let request = request.map_err(|error| talk(&error))?;
-    let answer = async {
+    let answer = async move {
         let response = sender.send_request(request).await.map_err(|error| talk(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ADMIN_ANSWER_BYTES_MAX).collect().await;

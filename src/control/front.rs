@@ -183,7 +183,7 @@ fn fit_descriptors(config: &Config, workers: usize) -> Result<usize, StartError>
     if fits < least {
         return Err(StartError::Limits(host::TooFewFds { limit, needed: needed(least) }));
     }
-    tracing::warn!(
+    tracing::info!(
         limit,
         connections_each = fits,
         "RLIMIT_NOFILE allows fewer connections than [limits] connections_max: LimitNOFILE={} would do",

@@ -120,11 +120,6 @@ impl Lines {
         Some(line)
     }
 
-    /// Begins the fallback anew.
-    fn rewind(&mut self) {
-        self.read = self.start;
-    }
-
     /// Counts work, for a test.
     fn look(&mut self, octets: usize) {
         #[cfg(test)]

@@ -11,6 +11,7 @@
 
 pub mod aci;
 pub mod client;
+pub mod host;
 pub mod message;
 pub mod nginx;
 pub mod ports;

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::client::{self, Ask, Client, NoAnswer};
+use super::host::{self, Host};
 use super::message::Response;
 use super::scripted::Scripted;
 use super::{Driver, PATIENCE, Ran, TempDir, ports, run_within};
@@ -31,12 +32,14 @@ pub struct Setup {
     rules: Vec<String>,
     /// What antiphon is started by: `prlimit …`, `strace …`. Empty: by us.
     under: Vec<String>,
+    /// The test has the host for itself, and changes it.
+    alone: bool,
 }
 
 impl Setup {
     /// A group of a dialect with a built-in rule set, on one worker of a driver, children probed by a connect.
     pub fn new(driver: Driver, dialect: &str, rules: &str) -> Self {
-        Self { sections: Vec::new(), children: Vec::new(), rules: Vec::new(), under: Vec::new() }
+        Self { sections: Vec::new(), children: Vec::new(), rules: Vec::new(), under: Vec::new(), alone: false }
             .group("dialect", text(dialect))
             .group("rules", text(rules))
             .group("policy", text("round_robin"))
@@ -91,6 +94,13 @@ impl Setup {
     pub fn under(mut self, program: &Path, arguments: &[&str]) -> Self {
         self.under = vec![program.to_string_lossy().into_owned()];
         self.under.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// For a test that has the host for itself.
+    #[must_use]
+    pub const fn alone(mut self) -> Self {
+        self.alone = true;
         self
     }
 
@@ -159,6 +169,7 @@ pub struct Proxy {
     under: Vec<String>,
     process: Child,
     exit: Option<ExitStatus>,
+    _host: Option<Host>,
 }
 
 impl Proxy {
@@ -195,8 +206,9 @@ impl Proxy {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("our own folder");
         let config = setup.toml(port, admin, &dir.join("admin.sock").to_string_lossy());
         dir.write("antiphon.toml", &config);
+        let host = (!setup.alone).then(host::shared);
         let process = spawn(&dir, &setup.under);
-        let mut proxy = Self { port, admin, dir, under: setup.under.clone(), process, exit: None };
+        let mut proxy = Self { port, admin, dir, under: setup.under.clone(), process, exit: None, _host: host };
         if proxy.comes_up(until) {
             return Ok(proxy);
         }
@@ -207,7 +219,9 @@ impl Proxy {
     fn comes_up(&mut self, until: Until) -> bool {
         let begun = Instant::now();
         while self.exit_status().is_none() && begun.elapsed() < PATIENCE {
-            let status = client::get(self.admin, "/readyz").map(|answer| answer.status());
+            // Not longer: who listens there may be somebody else, who never answers.
+            let asked = Client::connect_within(self.admin, Duration::from_secs(2));
+            let status = asked.and_then(|mut client| client.ask(&Ask::get("/readyz"))).map(|answer| answer.status());
             match (until, status) {
                 (_, Ok(200)) | (Until::Answering, Ok(_)) => return true,
                 _ => thread::sleep(Duration::from_millis(10)),

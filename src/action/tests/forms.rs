@@ -10,8 +10,10 @@ fn part(name: &str, content: &str) -> String {
     format!("--B\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{content}\r\n")
 }
 
-/// Every form, with `ACTION` where the action goes, and where it is named.
-fn forms() -> Vec<(&'static str, &'static str, Option<&'static str>, Option<String>, Place)> {
+/// Method, target, type and body, with `ACTION` where the action goes, and where it is named.
+type Form = (&'static str, &'static str, Option<&'static str>, Option<String>, Place);
+
+fn forms() -> Vec<Form> {
     let parts = |list: &[(&str, &str)]| {
         Some(list.iter().map(|(name, content)| part(name, content)).collect::<String>() + "--B--\r\n")
     };

@@ -167,6 +167,9 @@ fn chunked() -> impl Strategy<Value = Vec<u8>> {
         ";a=\"b",
         " ",
         ";a b",
+        ";a=b =c",
+        ";a = b ;c",
+        ";a =b",
     ]);
     let chunk = (proptest::collection::vec(any::<u8>(), 1..20), extension, any::<bool>()).prop_map(
         |(data, extension, upper)| {

@@ -365,5 +365,6 @@ mod tests {
         assert_eq!(flaw("a\t : b"), Flaw::SpaceBeforeColon);
         assert_eq!(flaw("a: b\0"), Flaw::Value);
         assert_eq!(flaw("a:\x0bb"), Flaw::Value);
+        assert_eq!(flaw("a: b\x7f"), Flaw::Value);
     }
 }

@@ -182,11 +182,8 @@ impl ResponseHead {
 
     /// The lines that are whole and not yet read, one by one.
     fn fallback(&mut self, buf: &[u8]) -> Result<(), Fault> {
-        if self.way == Way::Attempt {
-            self.way = Way::Fallback;
-            self.fields.clear();
-            self.lines.rewind();
-        }
+        // An attempt that fails has stored no field.
+        self.way = Way::Fallback;
         while let Some(line) = self.lines.next(buf) {
             if line.start == 0 {
                 self.read_status_line(&buf[line])?;

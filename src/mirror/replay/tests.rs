@@ -9,7 +9,10 @@ use bytes::Bytes;
 use super::*;
 use crate::action::UnknownOutcome::{Idempotent, Once};
 use crate::mirror::testing::{Like, at_ms, change_with, group, lane, next_but_probes, publish};
-use crate::mirror::{Decision, Sequencer, Waiting};
+use crate::mirror::{Decision, End, Held, Sequencer, Waiting};
+use crate::probe::{Event, Failure};
+use crate::route::Admin;
+use crate::sync::Ordering;
 
 /// Child 2 of three, its lane, and what was published.
 struct Stage {
@@ -417,7 +420,7 @@ fn an_idle_connection_that_had_ended_is_no_fault_of_the_child() {
 #[test]
 fn a_change_that_may_not_be_repeated_goes_on_a_fresh_connection() {
     let mut stage = Stage::new();
-    let mut send = |stage: &mut Stage, class, wait_ms| {
+    let send = |stage: &mut Stage, class, wait_ms| {
         stage.publish(class);
         stage.now = stage.now + Duration::from_millis(wait_ms);
         let Do::SendChange { fresh_connection, .. } = stage.lane.next(stage.now) else {

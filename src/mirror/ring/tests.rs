@@ -1,5 +1,7 @@
 //! The ring against a model, and its twin with a lock against the same: random operations, then threads.
 
+#![expect(clippy::disallowed_types, reason = "the twin is the ring with a lock")]
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::thread;
