@@ -13,8 +13,8 @@ pub mod metrics;
 pub mod names;
 pub mod status;
 
+use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -24,7 +24,7 @@ pub use front::Front;
 
 use self::admin::Desk;
 use crate::config::{Config, DriverChoice};
-use crate::limits::FRONT_LOOK;
+use crate::limits::{FRONT_LOOK, HALT_WAIT};
 use crate::sync::{Arc, AtomicBool, Ordering};
 
 /// Where the configuration came from: for messages.
@@ -76,24 +76,25 @@ async fn serve(config: Config, source: ConfigSource) -> Result<(), StartError> {
 
     let asked = tokio::select! {
         ask = signals.next() => Some(ask),
-        () = until_lost(&front) => None,
+        () = until(|| front.has_lost_a_worker()) => None,
     };
     desk.draining.store(true, Ordering::Relaxed);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     if asked == Some(Ask::Term) {
-        tracing::info!(
-            within_s = config.timeouts.drain.as_secs(),
-            "draining: a second TERM, or INT, cuts what is left"
-        );
+        let within = config.timeouts.drain;
+        tracing::info!(within_s = within.as_secs(), "draining: a second TERM, or INT, cuts what is left");
         front.drain();
         tokio::select! {
-            () = until_finished(&front) => {}
-            _ = signals.next() => front.halt(),
+            () = until(|| front.is_drained()) => {}
+            () = tokio::time::sleep(within) => tracing::warn!("the time to drain is over: what is left is cut"),
+            _ = signals.next() => {}
         }
-    } else {
-        front.halt();
     }
-    until_finished(&front).await;
+    front.halt();
+    if tokio::time::timeout(HALT_WAIT, until(|| front.is_finished())).await.is_err() {
+        // Its thread cannot be ended from here; the process can.
+        return Err(StartError::Worker(io::Error::other("a worker does not end")));
+    }
     let outcome = front.join().map_err(StartError::Worker);
     drop(admin);
     tracing::info!("ended");
@@ -108,6 +109,7 @@ fn announce(desk: &Desk, config: &Config, source: &ConfigSource) {
         version = env!("CARGO_PKG_VERSION"),
         config = %source.path.display(),
         driver = view.driver,
+        setup = view.detail,
         workers = view.stats.len(),
         listen = listeners.join(", "),
         groups = config.groups.len(),
@@ -122,19 +124,31 @@ fn announce(desk: &Desk, config: &Config, source: &ConfigSource) {
 struct Signals {
     term: Signal,
     int: Signal,
+    /// Heard only so that they do not end us, as they would by default.
+    hup: Signal,
+    usr1: Signal,
 }
 
 impl Signals {
     fn new() -> Result<Self, StartError> {
         let hear = |kind| signal(kind).map_err(StartError::Thread);
-        Ok(Self { term: hear(SignalKind::terminate())?, int: hear(SignalKind::interrupt())? })
+        Ok(Self {
+            term: hear(SignalKind::terminate())?,
+            int: hear(SignalKind::interrupt())?,
+            hup: hear(SignalKind::hangup())?,
+            usr1: hear(SignalKind::user_defined1())?,
+        })
     }
 
-    /// The next of them.
+    /// The next that ends us.
     async fn next(&mut self) -> Ask {
-        tokio::select! {
-            _ = self.term.recv() => Ask::Term,
-            _ = self.int.recv() => Ask::Int,
+        loop {
+            tokio::select! {
+                _ = self.term.recv() => return Ask::Term,
+                _ = self.int.recv() => return Ask::Int,
+                _ = self.hup.recv() => tracing::warn!("HUP is ignored: to read the configuration anew, restart"),
+                _ = self.usr1.recv() => tracing::warn!("USR1 is ignored: lines go to stderr"),
+            }
         }
     }
 }
@@ -145,14 +159,9 @@ enum Ask {
     Int,
 }
 
-async fn until_finished(front: &Front) {
-    while !front.is_finished() {
+/// Returns when `come` says so.
+async fn until(come: impl Fn() -> bool) {
+    while !come() {
         tokio::time::sleep(FRONT_LOOK).await;
-    }
-}
-
-async fn until_lost(front: &Front) {
-    while !front.has_lost_a_worker() {
-        tokio::time::sleep(Duration::max(FRONT_LOOK, Duration::from_millis(100))).await;
     }
 }

@@ -7,13 +7,14 @@ mod drive;
 mod store;
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _, stdout};
+use std::io::{IsTerminal, Write as _, stdin, stdout};
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::thread;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::sleep;
 
 use self::drive::{Doors, Tally};
@@ -129,42 +130,62 @@ fn say(text: &str) {
 /// Shows the groups, redrawn in place in a terminal, until INT. A child's name typed in stops it or starts it again.
 async fn watch(view: &View, stores: &Stores) {
     let redraw = stdout().is_terminal();
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    let mut stopped = [false; CHILDREN];
-    let mut input = std::io::stdin().is_terminal();
-    if input {
+    let mut typed = stdin().is_terminal().then(typed_lines);
+    if typed.is_some() {
         say("Type a, b or c and Enter to stop that server, and again to bring it back. Ctrl-C ends the demo.\n");
     }
+    let mut stopped = [false; CHILDREN];
+    // Lines that the view takes on the screen, and those that were typed below it.
+    let mut drawn = 0;
     let mut shown = String::new();
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     loop {
         let status = Status::of(view, false);
-        let text: String = status.groups.iter().map(|group| format!("{group}\n")).collect();
         if redraw {
-            // Up over what was drawn, and clear from there: the cursor's own codes (ECMA-48 CUU, ED).
-            let up = shown.lines().count();
-            let back = if up == 0 { String::new() } else { format!("\x1b[{up}A\x1b[J") };
-            say(&format!("{back}{}", text.trim_end()));
-            shown = text;
+            let text: String = status.groups.iter().map(|group| format!("{group}\n")).collect();
+            let text = text.trim_end();
+            // Up over what was drawn, and clear from there (ECMA-48: CUU, ED).
+            let back = if drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\x1b[J") };
+            say(&format!("{back}{text}"));
+            drawn = text.lines().count();
         } else if brief(&status) != shown {
             shown = brief(&status);
             say(&shown);
         }
         tokio::select! {
             _ = &mut interrupted => return,
-            () = sleep(Duration::from_millis(500)) => {}
-            line = lines.next_line(), if input => match line {
-                Ok(Some(line)) => {
-                    // The line typed has moved the cursor down once.
-                    shown.push('\n');
+            () = sleep(VIEW_PERIOD) => {}
+            line = next_line(&mut typed) => match line {
+                Some(line) => {
+                    drawn += 1;
                     if let Some(index) = (0..CHILDREN).find(|index| store::name(*index) == line.trim()) {
                         toggle(stores, &mut stopped[index], index);
                     }
                 }
-                _ => input = false,
+                None => typed = None,
             },
         }
+    }
+}
+
+/// What is typed, line by line. By a thread that nobody waits for: a read of a terminal cannot be given up.
+fn typed_lines() -> UnboundedReceiver<String> {
+    let (sender, lines) = unbounded_channel();
+    thread::spawn(move || {
+        for line in stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+async fn next_line(typed: &mut Option<UnboundedReceiver<String>>) -> Option<String> {
+    match typed {
+        Some(lines) => lines.recv().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -254,5 +275,7 @@ const AWAY: usize = 1;
 /// Where the front listens if nobody else does: IDOL's port for ACI, and one beside it.
 const ACI_PORT: u16 = 9060;
 const HTTP_PORT: u16 = 9080;
+/// Between two looks of the view.
+const VIEW_PERIOD: Duration = Duration::from_millis(500);
 /// The longest wait for a server that was away.
 const CATCH_UP: Duration = Duration::from_secs(30);

@@ -169,8 +169,6 @@ faults! {
     // === routing and actions ===
     NoRoute Client 404 "no_route" "destination_not_found" Keep
         "No route of this listener takes the path.";
-    HostUnknown Client 421 "host_unknown" "destination_not_found" Keep
-        "This listener does not serve the host (RFC 9110 15.5.20).";
     ActionMissing Client 400 "action_missing" "http_request_denied" Keep
         "The request names no action.";
     ActionAmbiguous("two actions are named") Client 400 "action_ambiguous" "http_request_denied" Keep
@@ -179,8 +177,6 @@ faults! {
         "The action is encrypted, so that it cannot be told whether it changes anything. Send it to the child itself.";
     ActionRefused Operator 403 "action_refused" "http_request_denied" Keep
         "A rule of the configuration refuses this action.";
-    LockRefused Operator 501 "lock_refused" "http_request_denied" Keep
-        "Locks are refused: each child would give out a lock of its own.";
 
     // === children ===
     NoChild Child 503 "no_child" "destination_unavailable" Keep
@@ -211,6 +207,8 @@ faults! {
         "The child closed the connection within its answer.";
 
     // === changes ===
+    NotQueueable Child 503 "not_queueable" "destination_unavailable" Keep
+        "Every child must carry out this action at the same time, and one is away. Nothing was carried out. `status` shows which.";
     ChangePending Us 504 "pending" "http_response_timeout" Keep
         "The change has its place in the order and will be carried out; not every child has answered in time. Do not send it again.";
     OutcomeUnknown Us 503 "outcome_unknown" "proxy_internal_response" Keep
@@ -221,8 +219,6 @@ faults! {
     // === we ourselves ===
     Overloaded Us 503 "overloaded" "connection_limit_reached" Keep
         "More work is waiting than is accepted here. Nothing of this request was carried out.";
-    Draining Operator 503 "draining" "proxy_internal_response" Close
-        "This front is being stopped. Nothing of this request was carried out.";
     Internal Us 500 "internal" "proxy_internal_error" Close
         "An error of ours. Please report it with the lines of the log around it.";
 }

@@ -142,11 +142,17 @@ pub const RING_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 // === workers ===
 
+/// A request body is received in large buffers from this many octets on: below it, small ones do, and cost fewer
+/// clients their place.
+pub const LARGE_BODY_BYTES: u64 = 64 * 1024;
+/// Vectors of heads that are kept for the next request, octets at most: a thousand parked tasks keep four each.
+pub const HEAD_VECTOR_KEPT_MAX: usize = 8 * 1024;
+/// How often a lane, or a read, tries again where our own descriptors or ports have run out.
+pub const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+
 /// How often a worker closes what has idled for too long and shows its counts. Each look costs a walk over the idle
 /// connections.
 pub const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a worker that is being stopped looks whether its last exchange has ended.
-pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
 const _: () = assert!(RING_SLOTS.is_power_of_two());
 const _: () = assert!(ACTION_BYTES_MAX <= RING_BYTES_MAX, "one entry must fit the ring");
@@ -241,6 +247,8 @@ pub const RESOLVE_LOOK: Duration = Duration::from_secs(1);
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the control thread looks whether the workers have ended.
 pub const FRONT_LOOK: Duration = Duration::from_millis(10);
+/// After a halt, a worker that has not ended by then never will.
+pub const HALT_WAIT: Duration = Duration::from_secs(5);
 /// How long `antiphon status` and `antiphon child` wait for an answer.
 pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer on the admin socket, octets: a status of a thousand children is half a megabyte.

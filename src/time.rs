@@ -4,7 +4,7 @@
 
 use std::ops::{Add, Sub};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment on the monotonic clock, in nanoseconds since [`Time::ZERO`]. Comparable across threads of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +68,14 @@ pub fn now() -> Time {
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     let origin = *ORIGIN;
     Time::ZERO + origin.elapsed()
+}
+
+/// The time of day, in seconds since 1970: for `Date` fields and lines of diagnosis, never for a decision. A clock
+/// before 1970 counts as 1970.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the one reader of the wall clock")]
+pub fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! [`serve`] is the list of steps.
 
 mod change;
+mod connect;
 mod heads;
 mod held;
 mod lane;
@@ -26,14 +27,15 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Cache};
 
 use crate::config::{ClientTimeouts, Limits};
-use crate::io::buffer::Sizes;
-use crate::io::exec::{Io, WakeHandle};
+use crate::http::http_date;
+use crate::io::buffer::{Group, Sizes};
+use crate::io::exec::{Io, Stats, WakeHandle};
 use crate::io::{self as driver, DriverChoice};
-use crate::limits::{DRAIN_LOOK, KEEPER_INTERVAL};
+use crate::limits::KEEPER_INTERVAL;
 use crate::mirror::{Budget, MirrorGroup, Wake};
 use crate::route::{Chooser, RouteTable};
-use crate::sync::{Arc, AtomicU8, AtomicU64, Ordering};
-use crate::time::Time;
+use crate::sync::{Arc, AtomicU8, AtomicUsize, Ordering};
+use crate::time::{self, Time};
 use crate::worker::pool::Pool;
 use crate::worker::relay::Pace;
 use crate::worker::stats::WorkerStats;
@@ -95,8 +97,8 @@ pub struct Setup {
 #[derive(Debug, Default)]
 pub struct Stop {
     phase: AtomicU8,
-    /// Nanoseconds of the moment when what is still under way is cut.
-    deadline: AtomicU64,
+    /// Workers that take no more connections: what they count of clients only falls.
+    draining: AtomicUsize,
 }
 
 const RUN: u8 = 0;
@@ -104,11 +106,9 @@ const DRAIN: u8 = 1;
 const HALT: u8 = 2;
 
 impl Stop {
-    /// Take no more connections, end what is under way until `deadline`. Wake the workers afterwards.
-    pub fn drain(&self, deadline: Time) {
-        self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
-        // Release: who sees the phase sees the deadline.
-        self.phase.fetch_max(DRAIN, Ordering::Release);
+    /// Take no more connections, and end what is under way. Wake the workers afterwards.
+    pub fn drain(&self) {
+        self.phase.fetch_max(DRAIN, Ordering::AcqRel);
     }
 
     /// Cut everything now. Wake the workers afterwards.
@@ -116,9 +116,14 @@ impl Stop {
         self.phase.store(HALT, Ordering::Release);
     }
 
-    fn now(&self) -> (u8, Time) {
-        let phase = self.phase.load(Ordering::Acquire);
-        (phase, Time::from_nanos(self.deadline.load(Ordering::Relaxed)))
+    /// How many workers have stopped accepting.
+    pub fn draining(&self) -> usize {
+        // Acquire pairs with the worker's Release: its counts are as of then, or newer.
+        self.draining.load(Ordering::Acquire)
+    }
+
+    fn phase(&self) -> u8 {
+        self.phase.load(Ordering::Acquire)
     }
 }
 
@@ -126,6 +131,8 @@ impl Stop {
 pub struct Handle {
     thread: JoinHandle<io::Result<()>>,
     wake: WakeHandle,
+    /// What its executor counts.
+    pub io: Arc<Stats>,
     /// `"io_uring"` or `"epoll"`.
     pub driver: &'static str,
     /// How it was set up.
@@ -167,6 +174,15 @@ impl std::ops::Deref for Snapshot {
     }
 }
 
+/// Why a worker did not start.
+#[derive(Debug)]
+pub enum SpawnError {
+    /// Its driver could not be opened.
+    Driver(driver::OpenError),
+    /// The host gave no thread, or no eventfd for it.
+    Thread(io::Error),
+}
+
 /// Everything a task of a worker can reach.
 pub(crate) struct Worker {
     pub(crate) index: usize,
@@ -178,8 +194,8 @@ pub(crate) struct Worker {
     /// Wakes this worker; given to whatever its tasks wait for.
     pub(crate) wake: Arc<dyn Wake>,
     pub(crate) pool: Pool,
-    /// Lanes with a change on its way: a clean stop waits for them.
-    pub(crate) busy_lanes: Cell<usize>,
+    /// The `Date` field's value, and when it is to be written anew.
+    date: Cell<([u8; 29], Time)>,
     pub(crate) chooser: RefCell<Chooser>,
     routes: RefCell<Cache<Arc<ArcSwap<RouteTable>>, Arc<RouteTable>>>,
     /// The snapshot of this turn.
@@ -201,6 +217,24 @@ impl Worker {
         }
         self.snapshot.borrow().clone()
     }
+
+    /// Less than half of the buffers for clients are free: what would hold one for long is copied.
+    pub(crate) fn is_short_of_small_buffers(&self) -> bool {
+        let buffers = self.io.buffers();
+        buffers.free(Group::Small) * 2 < buffers.count(Group::Small)
+    }
+
+    /// The time of day for `Date` (RFC 9110 6.6.1). The clock is read at most once a second.
+    pub(crate) fn date(&self) -> [u8; 29] {
+        let (date, until) = self.date.get();
+        let now = self.io.now();
+        if now < until {
+            return date;
+        }
+        let date = http_date(time::unix_s());
+        self.date.set((date, now + Duration::from_secs(1)));
+        date
+    }
 }
 
 impl Wake for WakeHandle {
@@ -213,14 +247,14 @@ impl Wake for WakeHandle {
 ///
 /// # Errors
 /// The driver could not be opened, or the thread not be made.
-pub fn spawn(setup: Setup, common: Common) -> io::Result<Handle> {
+pub fn spawn(setup: Setup, common: Common) -> Result<Handle, SpawnError> {
     let (told, ready) = std::sync::mpsc::sync_channel(1);
     let thread = Builder::new().name(format!("worker-{}", setup.index)).spawn(move || {
         let opened = match driver::open(setup.driver, setup.buffers) {
             Ok(opened) => opened,
             Err(error) => {
                 // The starter reports it; it has not gone away, for it waits for exactly this.
-                let _ = told.send(Err(io::Error::other(error.to_string())));
+                let _ = told.send(Err(SpawnError::Driver(error)));
                 return Ok(());
             }
         };
@@ -229,16 +263,17 @@ pub fn spawn(setup: Setup, common: Common) -> io::Result<Handle> {
         let io = match Io::new(opened.driver, opened.buffers) {
             Ok(io) => io,
             Err(error) => {
-                let _ = told.send(Err(error));
+                let _ = told.send(Err(SpawnError::Thread(error)));
                 return Ok(());
             }
         };
-        let _ = told.send(Ok((io.wake_handle(), io.driver_name(), detail, fallback)));
+        let _ = told.send(Ok((io.wake_handle(), io.stats().clone(), io.driver_name(), detail, fallback)));
         run(io, setup.index, setup.listeners, setup.stats, common)
-    })?;
-    let (wake, driver, detail, fallback) =
-        ready.recv().map_err(|_| io::Error::other("the worker ended at its start"))??;
-    Ok(Handle { thread, wake, driver, detail, fallback })
+    });
+    let thread = thread.map_err(SpawnError::Thread)?;
+    let lost = |_| SpawnError::Thread(io::Error::other("the worker ended at its start"));
+    let (wake, io, driver, detail, fallback) = ready.recv().map_err(lost)??;
+    Ok(Handle { thread, wake, io, driver, detail, fallback })
 }
 
 fn run(io: Io, index: usize, listeners: Vec<OwnedFd>, stats: Arc<WorkerStats>, common: Common) -> io::Result<()> {
@@ -255,7 +290,7 @@ fn run(io: Io, index: usize, listeners: Vec<OwnedFd>, stats: Arc<WorkerStats>, c
         settings,
         stats,
         pool: Pool::default(),
-        busy_lanes: Cell::new(0),
+        date: Cell::new((http_date(0), Time::ZERO)),
         chooser: RefCell::new(Chooser::new(index as u64)),
         routes: RefCell::new(cache),
         snapshot: RefCell::new(Rc::new(Snapshot(snapshot.clone()))),
@@ -286,40 +321,26 @@ async fn watch_pool(worker: Rc<Worker>) {
     }
 }
 
-/// Once in a while: closes what has been idle for too long, shows the counts, and looks whether the end has come.
+/// Once in a while: closes what has been idle for too long, and looks whether the end has come.
 async fn keep(worker: Rc<Worker>, stop: Arc<Stop>) {
     let io = &worker.io;
+    let mut due = io.now();
     loop {
-        let (phase, deadline) = stop.now();
-        let wait = match phase {
-            RUN => KEEPER_INTERVAL,
+        // The worker is woken for every outcome of a change; these looks are not for each of them.
+        if io.now() >= due {
+            due = io.now() + KEEPER_INTERVAL;
+            worker.pool.sweep(io.now());
+            worker.stats.copied_bytes.set(io.buffers().copied_bytes());
+        }
+        match stop.phase() {
+            RUN => {}
+            DRAIN if io.is_draining() => {}
             DRAIN => {
                 io.drain();
-                let idle = io.stats().clients.value() == 0 && worker.busy_lanes.get() == 0;
-                if idle || io.now() >= deadline {
-                    return io.stop(io.now());
-                }
-                DRAIN_LOOK
+                stop.draining.fetch_add(1, Ordering::Release);
             }
             _ => return io.stop(io.now()),
-        };
-        worker.pool.sweep(io.now());
-        worker.show();
-        io.woken(io.now() + wait).await;
+        }
+        io.woken(due).await;
     }
 }
-
-impl Worker {
-    /// Copies what the executor counts to where control reads it.
-    fn show(&self) {
-        let (from, to) = (self.io.stats(), &self.stats);
-        to.accepted.set(from.accepted.value());
-        to.accept_failures.set(from.accept_failures.value());
-        to.connections.set(from.connections.value());
-        to.starved.set(from.starved.value());
-        to.copied_bytes.set(self.io.buffers().copied_bytes());
-        to.turns.set(from.turns.value());
-    }
-}
-
-const _: () = assert!(DRAIN_LOOK.as_millis() < KEEPER_INTERVAL.as_millis());

@@ -1,6 +1,12 @@
 //! Three ACI servers behind antiphon, on both drivers: reads go to one, changes to all in one order, whatever their
 //! spelling; who misses a change gets it before anything new; what nobody can know is shown, and ended by the operator.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the rules of the program's own threads; a test waits for another process"
+)]
+
 mod support;
 
 use std::sync::Mutex;

@@ -1,9 +1,15 @@
 //! 136 byte-exact exchanges with the real binary: lengths, codings, chunks, lines, request lines, limits, upgrades,
 //! hop-by-hop fields, bad answers, connections, and which actions are reads.
 //!
-//! The cases are data (`cases/http.jsonl`); how one is played is in `cases/story.rs`, and what its sentences mean in
-//! `cases/checks.rs`. Every case has a proxy and children of its own, and runs on every driver. After each, the next
-//! client must be served.
+//! The cases are data (`cases/http.jsonl`); how one is played is in `cases/story.rs` and `cases/wire.rs`, and what its
+//! sentences mean in `cases/checks.rs`. Every case has a proxy and children of its own, and runs on every driver. After
+//! each, the next client must be served.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the rules of the program's own threads; a test waits for another process"
+)]
 
 mod support;
 
@@ -11,6 +17,8 @@ mod support;
 mod checks;
 #[path = "cases/story.rs"]
 mod story;
+#[path = "cases/wire.rs"]
+mod wire;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

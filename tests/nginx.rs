@@ -3,6 +3,12 @@
 //! GETs are spread. Changes by 16 clients at once leave three identical folders. A child that was away gets what it
 //! missed before it serves one read, and nobody's read fails meanwhile.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the rules of the program's own threads; a test waits for another process"
+)]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use axum::routing::{get, post};
 use super::front::View;
 use super::metrics;
 use super::status::Status;
-use crate::route::Admin;
+use crate::route::{Admin, Policy, Shown, Standing};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::time;
 
@@ -124,6 +124,9 @@ pub enum Refused {
     /// More than one group has.
     #[error("several groups have a child {0:?}; say which: GROUP/{0}")]
     WhichGroup(String),
+    /// The child is live: nothing is missing on it.
+    #[error("{0:?} is {1} and has every change: there is nothing to attach")]
+    NothingToAttach(String, Shown),
     /// There is no such group.
     #[error("there is no group {0:?}; `antiphon child ls` lists them")]
     NoSuchGroup(String),
@@ -169,6 +172,12 @@ impl Desk {
         let now = time::now();
         let before = child.shown();
         let done = match verb {
+            ChildVerb::Offline if child.admin() == Admin::Offline => "was offline already",
+            ChildVerb::Online if child.admin() == Admin::Online => "was online already",
+            ChildVerb::Primary if table.primary() == child.index => "was the primary already",
+            ChildVerb::Attach if child.standing() == Standing::Live => {
+                return Err(Refused::NothingToAttach(name.to_owned(), before));
+            }
             ChildVerb::Offline => {
                 child.set_admin(Admin::Offline, "offline by the operator", now);
                 mirror.notice(child.index);
@@ -181,7 +190,11 @@ impl Desk {
             }
             ChildVerb::Primary => {
                 table.set_primary(child.index);
-                "is the primary of its group"
+                match (table.policy, before) {
+                    (Policy::Failover, Shown::Up) => "is the primary of its group",
+                    (Policy::Failover, _) => "is the primary of its group until the next read finds it away",
+                    _ => "is the primary of its group: its answers to changes are returned; reads follow the policy",
+                }
             }
             ChildVerb::Attach => {
                 mirror.attach(child.index);
@@ -271,7 +284,9 @@ fn answer(desk: &Desk, group: Option<&str>, name: &str, verb: &str) -> Response 
     };
     match desk.order(group, name, verb) {
         Ok(done) => format!("{done}\n").into_response(),
-        Err(refused @ Refused::WhichGroup(_)) => (StatusCode::CONFLICT, format!("{refused}\n")).into_response(),
+        Err(refused @ (Refused::WhichGroup(_) | Refused::NothingToAttach(..))) => {
+            (StatusCode::CONFLICT, format!("{refused}\n")).into_response()
+        }
         Err(refused) => (StatusCode::NOT_FOUND, format!("{refused}\n")).into_response(),
     }
 }

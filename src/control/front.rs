@@ -7,7 +7,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::thread;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -16,6 +15,7 @@ use super::error::StartError;
 use super::names;
 use crate::config::{self, Config};
 use crate::io::buffer::Sizes;
+use crate::io::exec::Stats;
 use crate::io::host;
 use crate::limits::{CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX};
 use crate::mirror::{self, Budget, Level, MirrorGroup, Wake};
@@ -24,7 +24,7 @@ use crate::sync::Arc;
 use crate::time::{self, Time};
 use crate::worker::sequencer::{self, SequencerThread, SequencerWake};
 use crate::worker::stats::WorkerStats;
-use crate::worker::{self, Common, Handle, Settings, Setup, Stop};
+use crate::worker::{self, Common, Handle, Settings, Setup, SpawnError, Stop};
 
 /// What the admin side sees and moves of a front. Shared with the threads; everything in it is atomic.
 pub struct View {
@@ -34,6 +34,8 @@ pub struct View {
     pub routes: Arc<ArcSwap<RouteTable>>,
     /// The groups' changes, in the order of the configuration.
     pub mirrors: Vec<Arc<MirrorGroup>>,
+    /// What each worker's executor counts.
+    pub io: Vec<Arc<Stats>>,
     /// What each worker counts.
     pub stats: Vec<Arc<WorkerStats>>,
     /// Memory of bodies that are held whole.
@@ -44,7 +46,9 @@ pub struct View {
     pub listeners: Vec<SocketAddr>,
     /// The driver of the workers.
     pub driver: &'static str,
-    /// Why it is not the better one, with the cure.
+    /// How that was set up.
+    pub detail: String,
+    /// Why it, or that of another worker, is not the better one, with the cure.
     pub fallback: Option<String>,
 }
 
@@ -63,7 +67,6 @@ pub struct Front {
     workers: Vec<Handle>,
     sequencer: SequencerThread,
     stop: Arc<Stop>,
-    drain: Duration,
 }
 
 impl Front {
@@ -87,7 +90,9 @@ impl Front {
         let listeners = config.listeners.iter().map(|listener| listener.table.clone()).collect();
         let routes = Arc::new(ArcSwap::from_pointee(RouteTable::new(listeners, groups)));
         let stop = Arc::new(Stop::default());
-        let budget = Budget::new(config.limits.action_bytes_in_flight_max);
+        // The rings keep their changes' bodies until newer ones push them out: what is in flight comes on top.
+        let rings = config.groups.len().saturating_mul(config.limits.ring_bytes_max);
+        let budget = Budget::new(config.limits.action_bytes_in_flight_max.saturating_add(rings));
         let common = Common {
             routes: routes.clone(),
             mirrors: mirrors.clone(),
@@ -115,7 +120,10 @@ impl Front {
                     stop.halt();
                     workers.iter().for_each(Handle::wake);
                     sequencer.stop();
-                    return Err(StartError::Driver(error.to_string()));
+                    return Err(match error {
+                        SpawnError::Driver(error) => StartError::Driver(error.to_string()),
+                        SpawnError::Thread(error) => StartError::Thread(error),
+                    });
                 }
             }
         }
@@ -124,20 +132,35 @@ impl Front {
             started: time::now(),
             routes,
             mirrors,
+            io: workers.iter().map(|worker| worker.io.clone()).collect(),
             stats,
             budget,
             groups: config.groups.iter().map(group_view).collect(),
             listeners: config.listeners.iter().map(|listener| listener.address).collect(),
             driver: first.driver,
-            fallback: first.fallback.clone(),
+            detail: first.detail.clone(),
+            fallback: workers.iter().find_map(|worker| worker.fallback.clone()),
         });
-        Ok(Self { view, workers, sequencer, stop, drain: config.timeouts.drain })
+        Ok(Self { view, workers, sequencer, stop })
     }
 
-    /// Takes no more connections; what is under way may end within the configured time.
+    /// Takes no more connections; what is under way goes on, until [`halt`](Self::halt).
     pub fn drain(&self) {
-        self.stop.drain(time::now() + self.drain);
+        self.stop.drain();
         self.workers.iter().for_each(Handle::wake);
+    }
+
+    /// After [`drain`](Self::drain): every client has gone, and every child that is live has every change.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let mirrors = &self.view.mirrors;
+        let even = |mirror: &Arc<MirrorGroup>| {
+            let children = &mirror.table().children;
+            children.iter().all(|child| !child.is_live() || mirror.lag(child.index) == 0)
+        };
+        self.stop.draining() == self.workers.len()
+            && self.view.io.iter().all(|io| io.clients.value() == 0)
+            && mirrors.iter().all(even)
     }
 
     /// Cuts everything.

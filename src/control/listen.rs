@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
+use rustix::process::umask;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::admin::{Desk, router};
@@ -96,9 +97,11 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
         }
         fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    // Before the threads that make files are there: the mask is the process's.
+    let before = umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    umask(before);
+    listener
 }
 
 fn refused(path: &Path, error: io::Error) -> StartError {

@@ -8,6 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::front::View;
+use crate::io::exec::{Counter, Stats};
 use crate::route::{Child, GroupTable, Shown};
 use crate::sync::{Arc, Ordering};
 use crate::time;
@@ -89,21 +90,26 @@ impl Front {
         out.gauges("io_backend_info", "What moves octets", [([("backend", view.driver)], 1.0)])?;
         let uptime = time::now().since(view.started).as_secs_f64();
         out.gauges("uptime_seconds", "Since the front started", [(NONE, uptime)])?;
-        out.gauges(
-            "connections",
-            "Connections open, clients and children",
-            [(NONE, self.sum(|stats| &stats.connections) as f64)],
-        )?;
-        let workers = [
-            ("accepted", "Connections accepted", self.sum(|stats| &stats.accepted)),
-            ("accept_failures", "Accepts that failed", self.sum(|stats| &stats.accept_failures)),
-            ("receives_starved", "Receives that found no free buffer", self.sum(|stats| &stats.starved)),
-            ("copied_bytes", "Octets copied because buffers were scarce", self.sum(|stats| &stats.copied_bytes)),
-            ("turns", "Turns of the workers' loops", self.sum(|stats| &stats.turns)),
+        let of_io = |counter: fn(&Stats) -> &Counter| view.io.iter().map(|io| counter(io).value()).sum::<u64>();
+        let gauges: [Family<fn(&Stats) -> &Counter>; 2] = [
+            ("connections", "Connections open, clients and children", |io| &io.connections),
+            ("clients", "Connections of clients", |io| &io.clients),
         ];
-        for (name, help, value) in workers {
-            out.counters(name, help, [(NONE, value)])?;
+        for (name, help, counter) in gauges {
+            out.gauges(name, help, [(NONE, of_io(counter) as f64)])?;
         }
+        let counters: [Family<fn(&Stats) -> &Counter>; 5] = [
+            ("accepted", "Connections accepted", |io| &io.accepted),
+            ("accept_failures", "Accepts that failed", |io| &io.accept_failures),
+            ("receives_starved", "Receives that found no free buffer", |io| &io.starved),
+            ("receives_paused", "Receives stopped because nobody took what had come", |io| &io.paused),
+            ("turns", "Turns of the workers' loops", |io| &io.turns),
+        ];
+        for (name, help, counter) in counters {
+            out.counters(name, help, [(NONE, of_io(counter))])?;
+        }
+        let copied = self.sum(|stats| &stats.copied_bytes);
+        out.counters("copied_bytes", "Octets copied because buffers were scarce", [(NONE, copied)])?;
         out.gauges("held_bytes", "Octets of bodies held whole", [(NONE, view.budget.bytes() as f64)])
     }
 

@@ -37,13 +37,18 @@ pub async fn watch(view: &View) {
             resolved = now();
         }
         let routes = view.routes.load_full();
+        let mut under_way = JoinSet::new();
         for group in &routes.groups {
             for child in &group.children {
                 let failed = child.addresses.take_failed();
-                if (due || failed) && !is_literal(child) && resolve(child).await {
-                    view.mirrors[group.index].notice(child.index);
+                if (due || failed) && !is_literal(child) {
+                    let (child, group) = (child.clone(), group.index);
+                    under_way.spawn(async move { resolve(&child).await.then_some((group, child.index)) });
                 }
             }
+        }
+        for (group, child) in under_way.join_all().await.into_iter().flatten() {
+            view.mirrors[group].notice(child);
         }
     }
 }
@@ -57,6 +62,11 @@ async fn resolve(child: &Child) -> bool {
         Ok(Ok(found)) => {
             let list: Vec<_> = found.collect();
             if !list.is_empty() {
+                // Name servers turn the list round; that is no news.
+                let known = child.addresses.all();
+                if known.len() == list.len() && list.iter().all(|address| known.contains(address)) {
+                    return false;
+                }
                 let changed = child.set_addresses(list.clone());
                 if changed {
                     tracing::info!(child = %child.name, host = %child.host, addresses = ?list, "resolved");

@@ -124,18 +124,12 @@ pub struct Counters {
     pub failures: AtomicU64,
     /// Of these, answered with 5xx.
     pub server_errors: AtomicU64,
-    /// Reads sent to it after another child had failed them. The serving line counts.
-    pub retries: AtomicU64,
     /// Probes answered as expected.
     pub probes_good: AtomicU64,
     /// Probes not answered so.
     pub probes_bad: AtomicU64,
     /// Times it went down.
     pub falls: AtomicU64,
-    /// Octets sent to it. The serving line and the lane count.
-    pub sent_bytes: AtomicU64,
-    /// Octets received from it. The serving line and the lane count.
-    pub received_bytes: AtomicU64,
 }
 
 /// One request in flight on a child: counted up when made, down when dropped. Not `Clone`: so, exactly once.

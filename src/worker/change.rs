@@ -29,7 +29,7 @@ pub(crate) async fn change(
     action: &action::Decision<'_>,
     held: Option<Held>,
 ) -> Result<Answered, Fault> {
-    let Held { body, charge } = match held {
+    let Held { body, mut charge } = match held {
         Some(held) => held,
         None => held::body(worker, &desk.request, client).await?,
     };
@@ -50,6 +50,11 @@ pub(crate) async fn change(
         close: false,
     };
     forward::request_head(&mut head, desk.request_bytes.as_slice(), &desk.request, &how);
+    // What is left of the head is numbers: its buffer goes back before the wait.
+    desk.request_bytes.clear();
+    if !charge.grow(head.len()) {
+        return Err(Fault::ChangeRejectedMemory);
+    }
     let order = Order {
         head: head.into(),
         body,
@@ -98,7 +103,9 @@ async fn answer(
     let close = !desk.request.keep_alive || worker.io.is_draining();
     let head_request = desk.request.method == Method::Head;
     let sequence = desk.sequence_text().unwrap_or_default();
-    let extra = [("Antiphon-Sequence", sequence.as_bytes())];
+    // Every reply says how far its promise goes.
+    let extra = [("Antiphon-Sequence", sequence.as_bytes()), ("Antiphon-Durability", b"memory")];
+    let date = worker.date();
     let mut out = desk.vector();
     let mut pieces = std::mem::take(&mut desk.pieces);
     let to = AnswerTo { was_head: head_request, wanted_upgrade: false };
@@ -116,7 +123,7 @@ async fn answer(
                 framing,
                 close,
                 keep_alive_10: !close && desk.request.minor == 0,
-                date: None,
+                date: Some(&date),
                 extra: &extra,
             };
             forward::response_head(&mut out, &held.head, &desk.response, &how);

@@ -1,8 +1,9 @@
 //! Receiving a head: in place where it comes whole, copied out where it comes in parts.
 //!
 //! A head in one chunk, the usual case, is parsed and kept where the kernel put it. As soon as a head turns out to be
-//! incomplete its octets are copied, so that a slow peer pins no receive buffer. What follows the head goes back to
-//! its connection.
+//! incomplete its octets are copied, so that a slow peer pins no receive buffer; and a head that has to outlive a wait
+//! is copied when half of the buffers are in use ([`HeadBytes::unpin`]). What follows the head goes back to its
+//! connection.
 
 use std::task::Poll;
 
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 use crate::error::Fault;
 use crate::io::buffer::Chunk;
 use crate::io::exec::{Conn, Received};
+use crate::limits::HEAD_VECTOR_KEPT_MAX;
 use crate::time::Time;
 
 /// The octets of one head. Reused from request to request; at most the head limits of `limits.rs` large.
@@ -48,6 +50,21 @@ impl HeadBytes {
     pub(crate) fn clear(&mut self) {
         self.whole = None;
         self.copied.clear();
+    }
+
+    /// Copies the head out of its receive buffer, where it still is in one: for a head that outlives the next wait
+    /// while buffers are few.
+    pub(crate) fn unpin(&mut self) {
+        if let Some(whole) = self.whole.take() {
+            self.copied.extend_from_slice(&whole);
+        }
+    }
+
+    /// Gives back memory that one large head has claimed.
+    pub(crate) fn shrink(&mut self) {
+        if self.copied.capacity() > HEAD_VECTOR_KEPT_MAX {
+            self.copied = Vec::new();
+        }
     }
 
     /// Receives until `parse` tells the head's length in octets. Begin with an empty `self`.

@@ -9,14 +9,16 @@ use bytes::{Bytes, BytesMut};
 use crate::error::Fault;
 use crate::http::body::Decoder;
 use crate::http::{Framing, RequestHead};
+use crate::io::buffer::Group;
 use crate::io::exec::{Conn, Received};
 use crate::io::op::{Piece, Pieces};
+use crate::limits::LARGE_BODY_BYTES;
 use crate::mirror::Charge;
 use crate::worker::Worker;
 
-/// What is set aside at first for a body of unknown or large length: it grows as the octets come, so that a client
-/// cannot claim memory by announcing a length.
-const FIRST_BYTES: usize = 64 * 1024;
+/// What is set aside at first for a body: it grows as the octets come, so that a client cannot claim memory by
+/// announcing a length.
+const FIRST_BYTES: usize = 4 * 1024;
 
 /// The interim answer that asks a client for its body (RFC 9110 10.1.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -47,7 +49,7 @@ pub(crate) async fn body(worker: &Worker, head: &RequestHead, client: &Conn) -> 
             Ok(length) if length <= bytes_max => length.min(FIRST_BYTES),
             _ => return Err(Fault::BodyTooLarge),
         },
-        Framing::Chunked | Framing::UntilClose => 4096,
+        Framing::Chunked | Framing::UntilClose => FIRST_BYTES,
     };
     if head.expect_continue && client.queued_bytes() == 0 {
         ask_for_it(worker, client).await?;
@@ -55,6 +57,7 @@ pub(crate) async fn body(worker: &Worker, head: &RequestHead, client: &Conn) -> 
     let mut charge = charge(worker, 0)?;
     let mut body = BytesMut::with_capacity(capacity);
     let mut decoder = Decoder::request(head.framing);
+    let mut wide = false;
     let pace = worker.settings.request_pace();
     let began = worker.io.now();
     let mut progress = began;
@@ -78,6 +81,10 @@ pub(crate) async fn body(worker: &Worker, head: &RequestHead, client: &Conn) -> 
                 return Err(Fault::ChangeRejectedMemory);
             }
             body.extend_from_slice(data);
+            if !wide && body.len() as u64 > LARGE_BODY_BYTES {
+                wide = true;
+                client.use_group(Group::Large);
+            }
             at += step.consumed;
         }
         if at < chunk.len() {

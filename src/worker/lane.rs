@@ -14,16 +14,17 @@ use bytes::{Bytes, BytesMut};
 
 use crate::http::body::Decoder;
 use crate::http::{AnswerTo, ResponseHead};
-use crate::io::exec::{Conn, IoError, Received};
+use crate::io::exec::{Conn, Received};
 use crate::io::op::{Piece, Pieces};
-use crate::limits::{INTERIM_ANSWERS_MAX, PROBE_BODY_BYTES_MAX};
-use crate::mirror::{Change, Do, Held, Lane};
-use crate::probe::{Failure, Request};
+use crate::limits::{INTERIM_ANSWERS_MAX, PROBE_BODY_BYTES_MAX, SHORTAGE_PAUSE};
+use crate::mirror::{Change, Charge, Do, Held, Lane};
+use crate::probe::{Event as ProbeEvent, Failure, Request};
 use crate::route::GroupTable;
 use crate::sync::Arc;
 use crate::time::Time;
 use crate::worker::Worker;
-use crate::worker::heads::HeadBytes;
+use crate::worker::connect::{self, NoConnection};
+use crate::worker::heads::{HeadBytes, NoHead};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -34,7 +35,7 @@ enum Delivery {
     /// A whole answer came; the connection comes back if it can be used again.
     Answered { status: u16, held: Option<Held>, link: Option<Conn> },
     /// Octets left, and no whole answer came.
-    Unanswered,
+    Unanswered(Failure),
 }
 
 /// What woke the lane.
@@ -55,18 +56,13 @@ pub(crate) async fn run(worker: Rc<Worker>, group: usize, child: usize) {
     let mut delivery: Option<Boxed<Delivery>> = None;
     let mut probe: Option<Boxed<Result<(), Failure>>> = None;
     let began_to_leave = Rc::new(Cell::new(false));
-    let mut busy = false;
     loop {
-        let next = lane.next(worker.io.now());
-        if lane.is_busy() != busy {
-            busy = !busy;
-            let lanes = worker.busy_lanes.get();
-            worker.busy_lanes.set(if busy { lanes + 1 } else { lanes - 1 });
-        }
-        let until = match next {
+        // A child that has closed it is not kept waiting for our half.
+        link = link.filter(is_untouched);
+        let until = match lane.next(worker.io.now()) {
             Do::SendChange { change, fresh_connection, .. } => {
                 began_to_leave.set(false);
-                let link = link.take().filter(|conn| !fresh_connection && is_untouched(conn));
+                let link = link.take().filter(|_| !fresh_connection);
                 let errand = Errand { worker: worker.clone(), group, child };
                 delivery = Some(Box::pin(errand.deliver(link, change, began_to_leave.clone())));
                 continue;
@@ -106,9 +102,12 @@ pub(crate) async fn run(worker: Rc<Worker>, group: usize, child: usize) {
                 }
                 match delivered {
                     Delivery::ConnectFailed(why) => lane.on_connect_failed(now, why),
-                    Delivery::Unanswered => lane.on_unanswered(now, true, Failure::Closed),
+                    Delivery::Unanswered(why) => lane.on_unanswered(now, true, why),
                     Delivery::Answered { status, held, link: used } => {
                         link = used;
+                        // As good as an answer to a read: a child that takes changes need not be asked how it is.
+                        let table = &worker.snapshot().groups[group];
+                        lane.child().on_event(ProbeEvent::ReadAnswered, now, &table.probe);
                         lane.on_answered(now, status, held);
                     }
                 }
@@ -140,16 +139,23 @@ struct Errand {
 }
 
 impl Errand {
+    /// A connection, until `until`. Where our own descriptors or ports have run out, it is tried again: that is no
+    /// fault of the child's.
     async fn connect(&self, group: &GroupTable, until: Time) -> Result<Conn, Failure> {
-        let child = &group.children[self.child];
-        let Some(address) = child.address() else { return Err(Failure::Unresolved) };
-        self.worker.io.connect(address, until).await.map_err(|error| {
-            child.addresses.on_connect_failed(address);
-            match error {
-                IoError::TimedOut => Failure::ConnectTimeout,
-                IoError::Failed(_) => Failure::Refused,
+        let io = &self.worker.io;
+        loop {
+            match connect::to_child(&self.worker, &group.children[self.child], until).await {
+                Ok(conn) => return Ok(conn),
+                Err(NoConnection::Child(failure)) => return Err(failure),
+                Err(NoConnection::Shortage(errno)) => {
+                    tracing::warn!(%errno, "no descriptor, port or memory for a lane's connection");
+                    if io.now() + SHORTAGE_PAUSE >= until {
+                        return Err(Failure::ConnectTimeout);
+                    }
+                    io.sleep_until(io.now() + SHORTAGE_PAUSE).await;
+                }
             }
-        })
+        }
     }
 
     /// Sends a change and receives its answer. `began_to_leave` is set when the first octet may have left.
@@ -169,14 +175,27 @@ impl Errand {
         pieces.push(Piece::Shared(change.body.clone()));
         began_to_leave.set(true);
         let hold_max = if change.wants_answer() { self.worker.settings.limits.answer_held_max } else { 0 };
-        let to = AnswerTo { was_head: false, wanted_upgrade: false };
+        let to = AnswerTo { was_head: change.head.starts_with(b"HEAD "), wanted_upgrade: false };
         match exchange(&conn, pieces, to, Time::NEVER, hold_max).await {
-            None => Delivery::Unanswered,
-            Some(answer) => {
-                let link = answer.reusable.then_some(conn);
-                Delivery::Answered { status: answer.status, held: Some(answer.held), link }
+            Err(why) => Delivery::Unanswered(why),
+            Ok(Answer { status, held, reusable }) => {
+                let held = self.account(held);
+                Delivery::Answered { status, held: Some(held), link: reusable.then_some(conn) }
             }
         }
+    }
+
+    /// Charges a held answer to the memory of bodies for as long as it is held; where that is full, only its head is
+    /// kept.
+    fn account(&self, mut held: Held) -> Held {
+        if held.body.is_empty() {
+            return held;
+        }
+        match self.worker.budget.charge(held.body.len()) {
+            Some(charge) => held.body = Bytes::from_owner(Charged { octets: held.body, _charge: charge }),
+            None => (held.body, held.cut) = (Bytes::new(), true),
+        }
+        held
     }
 
     /// Asks for the child's health, until `expires`.
@@ -190,11 +209,20 @@ impl Errand {
         let mut pieces = Pieces::new();
         pieces.push(Piece::Scratch(head.into_bytes()));
         let to = AnswerTo { was_head: &**method == "HEAD", wanted_upgrade: false };
-        match exchange(&conn, pieces, to, expires, PROBE_BODY_BYTES_MAX).await {
-            Some(answer) => group.probe.expect.judge(answer.status, &answer.held.body),
-            None if self.worker.io.now() >= expires => Err(Failure::AnswerTimeout),
-            None => Err(Failure::Closed),
-        }
+        let answer = exchange(&conn, pieces, to, expires, PROBE_BODY_BYTES_MAX).await?;
+        group.probe.expect.judge(answer.status, &answer.held.body)
+    }
+}
+
+/// Octets with their account.
+struct Charged {
+    octets: Bytes,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.octets
     }
 }
 
@@ -205,9 +233,8 @@ struct Answer {
     reusable: bool,
 }
 
-/// Sends a request and receives the answer to it, of whose body at most `hold_max` octets are kept. `None`: the
-/// connection ended, broke the protocol, or `until` passed.
-async fn exchange(conn: &Conn, pieces: Pieces, to: AnswerTo, until: Time, hold_max: usize) -> Option<Answer> {
+/// Sends a request and receives the answer to it, of whose body at most `hold_max` octets are kept.
+async fn exchange(conn: &Conn, pieces: Pieces, to: AnswerTo, until: Time, hold_max: usize) -> Result<Answer, Failure> {
     conn.begin_send(pieces);
     let mut sent: Option<bool> = None;
     let mut head = ResponseHead::default();
@@ -221,17 +248,22 @@ async fn exchange(conn: &Conn, pieces: Pieces, to: AnswerTo, until: Time, hold_m
             octets.poll(conn, until, |octets| Ok(head.parse(octets, to)?.then_some(head.head_len)))
         })
         .await
-        .ok()?;
+        .map_err(|end| match end {
+            NoHead::Refused(_) => Failure::Malformed,
+            NoHead::TimedOut { .. } => Failure::AnswerTimeout,
+            NoHead::Ended | NoHead::CutShort | NoHead::Failed(_) => Failure::Closed,
+        })?;
         if !head.is_interim() {
+            let kept = Bytes::copy_from_slice(octets.as_slice());
+            octets.clear();
             let mut decoder = Decoder::response(head.framing);
             let (body, cut) = poll_body(conn, &mut decoder, until, hold_max).await?;
-            let held = Held { head: Bytes::copy_from_slice(octets.as_slice()), body, cut };
             note_sent(conn, until, &mut sent);
             let reusable = sent == Some(true) && head.keep_alive && is_untouched(conn);
-            return Some(Answer { status: head.status, held, reusable });
+            return Ok(Answer { status: head.status, held: Held { head: kept, body, cut }, reusable });
         }
     }
-    None
+    Err(Failure::Malformed)
 }
 
 /// Asks how the send fares, until it is known.
@@ -244,7 +276,7 @@ fn note_sent(conn: &Conn, until: Time, sent: &mut Option<bool>) {
 }
 
 /// The answer's body: what is kept of it, and whether that is not all.
-async fn poll_body(conn: &Conn, decoder: &mut Decoder, until: Time, hold_max: usize) -> Option<(Bytes, bool)> {
+async fn poll_body(conn: &Conn, decoder: &mut Decoder, until: Time, hold_max: usize) -> Result<(Bytes, bool), Failure> {
     let mut body = BytesMut::new();
     let mut cut = false;
     while !decoder.is_done() {
@@ -252,7 +284,7 @@ async fn poll_body(conn: &Conn, decoder: &mut Decoder, until: Time, hold_max: us
             Received::Data(chunk) => {
                 let mut at = 0;
                 while at < chunk.len() && !decoder.is_done() {
-                    let step = decoder.step(&chunk[at..]).ok()?;
+                    let step = decoder.step(&chunk[at..]).map_err(|_| Failure::Malformed)?;
                     let data = &chunk[at..][step.data.clone()];
                     let room = hold_max - body.len();
                     cut |= data.len() > room;
@@ -264,11 +296,12 @@ async fn poll_body(conn: &Conn, decoder: &mut Decoder, until: Time, hold_max: us
                 }
             }
             Received::End => {
-                decoder.end_of_input().ok()?;
+                decoder.end_of_input().map_err(|_| Failure::Closed)?;
                 break;
             }
-            Received::Failed(_) | Received::TimedOut => return None,
+            Received::Failed(_) => return Err(Failure::Closed),
+            Received::TimedOut => return Err(Failure::AnswerTimeout),
         }
     }
-    Some((body.freeze(), cut))
+    Ok((body.freeze(), cut))
 }

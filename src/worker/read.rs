@@ -12,13 +12,14 @@ use std::time::Duration;
 use crate::error::Fault;
 use crate::http::body::Decoder;
 use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward};
-use crate::io::exec::{Conn, Ended, IoError};
+use crate::io::exec::{Conn, Ended};
 use crate::io::op::{Piece, Pieces};
 use crate::limits::INTERIM_ANSWERS_MAX;
-use crate::probe::{Action, Failure};
-use crate::route::{self, ChildSet, Choice, GroupTable, NoChoice, Outcome};
+use crate::probe::{Action, Event, Failure};
+use crate::route::{self, ChildSet, Choice, GroupTable, NoChoice, Outcome, Step};
 use crate::time::Time;
 use crate::worker::Worker;
+use crate::worker::connect::{self, NoConnection};
 use crate::worker::heads::NoHead;
 use crate::worker::held::Held;
 use crate::worker::pool::ChildKey;
@@ -26,7 +27,8 @@ use crate::worker::relay::{Broken, Encoding, Pace, Pump};
 use crate::worker::serve::{Answered, Desk, Next};
 use crate::worker::tunnel;
 
-/// How often a read that waits for a child to catch up looks again. A change takes a child about this long.
+/// How soon a read that waits for a child to catch up looks again; doubled at each look. A change takes a child about
+/// this long.
 const CATCH_UP_LOOK: Duration = Duration::from_millis(1);
 
 /// An attempt that brought no answer.
@@ -48,6 +50,12 @@ enum Again {
     Repeatable,
 }
 
+impl Failed {
+    const fn for_good(fault: Fault) -> Self {
+        Self { fault, again: Again::No }
+    }
+}
+
 /// Has one child answer. `held` is the body if it has been received already; `repeatable` tells that the request may
 /// reach two children.
 ///
@@ -63,7 +71,6 @@ pub(crate) async fn read(
 ) -> Result<Answered, Fault> {
     group.shared.retries.deposit();
     let mut tried = ChildSet::new();
-    let mut fresh = false;
     let mut failed: Option<Fault> = None;
     loop {
         let choice = match choose(worker, group, &tried).await {
@@ -71,42 +78,49 @@ pub(crate) async fn read(
             Err(fault) => return Err(failed.unwrap_or(fault)),
         };
         let child = choice.index;
-        let attempt = Attempt { worker, client, group, choice, held: held.as_ref(), repeatable, fresh };
-        match attempt.run(desk).await {
-            Ok(answered) => return Ok(answered),
-            Err(Failed { fault, again }) => {
-                tracing::debug!(child = %group.children[child].name, code = fault.code(), ?again, "attempt failed");
-                let granted = match again {
-                    Again::No => false,
-                    Again::Unsent | Again::Same => true,
-                    Again::Repeatable => group.shared.retries.try_withdraw(),
-                };
-                if !granted {
-                    return Err(fault);
-                }
-                worker.stats.groups[group.index].retries.bump();
-                failed = Some(fault);
-                fresh = again == Again::Same;
-                if !fresh {
-                    tried.insert(child);
-                }
-            }
+        let mut attempt = Attempt { worker, client, group, choice, held: held.as_ref(), repeatable, fresh: false };
+        let mut end = attempt.run(desk).await;
+        if matches!(end, Err(Failed { again: Again::Same, .. })) {
+            worker.stats.groups[group.index].retries.bump();
+            attempt.fresh = true;
+            end = attempt.run(desk).await;
         }
+        let Failed { fault, again } = match end {
+            Ok(answered) => return Ok(answered),
+            Err(failed) => failed,
+        };
+        tracing::debug!(child = %group.children[child].name, code = fault.code(), ?again, "attempt failed");
+        let granted = match again {
+            Again::No | Again::Same => false,
+            Again::Unsent => true,
+            Again::Repeatable => group.shared.retries.try_withdraw(),
+        };
+        if !granted {
+            return Err(fault);
+        }
+        // Where no child took so much as a connection, the group is down: that is what the client is told.
+        if again != Again::Unsent {
+            failed = Some(fault);
+        }
+        worker.stats.groups[group.index].retries.bump();
+        tried.insert(child);
     }
 }
 
 /// Chooses a child; waits at most `read_wait` for one that is up to apply what has been answered.
 async fn choose(worker: &Worker, group: &GroupTable, tried: &ChildSet) -> Result<Choice, Fault> {
     let until = worker.io.now() + worker.settings.read_wait[group.index];
+    let mut pause = CATCH_UP_LOOK;
     loop {
         let now = worker.io.now();
         match route::select(group, &mut worker.chooser.borrow_mut(), tried, group.shared.floor(), now) {
             Ok(choice) => return Ok(choice),
             Err(NoChoice::NoneCurrent) if now < until => {}
             Err(NoChoice::NoneCurrent) => return Err(Fault::NoCurrentChild),
-            Err(_) => return Err(Fault::NoChild),
+            Err(NoChoice::AllDown | NoChoice::AllTried) => return Err(Fault::NoChild),
         }
-        worker.io.sleep_until((now + CATCH_UP_LOOK).min(until)).await;
+        worker.io.sleep_until((now + pause).min(until)).await;
+        pause *= 2;
     }
 }
 
@@ -122,40 +136,69 @@ struct Attempt<'a> {
     fresh: bool,
 }
 
+/// Why there is no head of an answer.
+enum HeadEnd {
+    /// The child's doing.
+    Child(NoHead),
+    /// The client's body was at fault.
+    Client(Fault),
+    /// The client is not there any more.
+    ClientGone,
+}
+
 impl Attempt<'_> {
     fn key(&self) -> ChildKey {
         ChildKey { group: self.group.index, child: self.choice.index }
     }
 
-    /// Tells what was seen of the child; where that calls for a probe or a look of its lane, asks for it.
+    /// Tells what was seen of the child: once for each request.
     fn observe(&self, outcome: Outcome, latency: Duration) {
-        let step = self.group.observe(self.choice.index, outcome, latency, self.worker.io.now());
-        if step.action != Action::None {
-            tracing::info!(child = %self.choice.child().name, before = ?step.before.kind(), after = ?step.after.kind(), ?outcome, "health");
-            self.worker.mirrors[self.group.index].notice(self.choice.index);
+        self.act(self.group.observe(self.choice.index, outcome, latency, self.worker.io.now()));
+    }
+
+    /// Tells that an answer which has been observed as begun did not end.
+    fn observe_break(&self, failure: Failure) {
+        let now = self.worker.io.now();
+        self.act(self.choice.child().on_event(Event::ReadFailed(failure), now, &self.group.probe));
+    }
+
+    /// Where what was seen calls for a probe, or for a look of the child's lane, asks for it.
+    fn act(&self, step: Step) {
+        if step.action == Action::None {
+            return;
         }
+        let (before, after) = (step.before.kind(), step.after.kind());
+        tracing::info!(child = %self.choice.child().name, ?before, ?after, "a read has changed its health");
+        self.worker.mirrors[self.group.index].notice(self.choice.index);
     }
 
     async fn run(&self, desk: &mut Desk) -> Result<Answered, Failed> {
+        if self.worker.is_short_of_small_buffers() {
+            desk.request_bytes.unpin();
+        }
         let (child, reused) = self.connection().await?;
         let began = self.worker.io.now();
         let mut up = self.request(desk, began);
         let mut interims = 0;
         loop {
-            self.await_head(desk, &child, &mut up, began).await.map_err(|end| self.judge(end, &up, reused))?;
-            if desk.response.status == 101 {
-                return Ok(self.tunnel(desk, child).await);
-            }
-            if !desk.response.is_interim() {
+            let head = self.await_head(desk, &child, &mut up, began, interims).await;
+            head.map_err(|end| self.judge(end, &up, reused, interims))?;
+            let status = desk.response.status;
+            if status == 101 || !desk.response.is_interim() {
+                let waited = self.worker.io.now().since(up.progress().max(began));
+                self.observe(Outcome::Answered(status), waited);
                 break;
             }
             interims += 1;
             if interims > INTERIM_ANSWERS_MAX {
-                return Err(Failed { fault: Fault::ChildInterimsTooMany, again: Again::No });
+                self.observe(Outcome::Failed(Failure::Malformed), Duration::ZERO);
+                return Err(Failed::for_good(Fault::ChildInterimsTooMany));
             }
             self.relay_interim(desk).await?;
         }
-        self.observe(Outcome::Answered(desk.response.status), self.worker.io.now().since(began));
+        if desk.response.status == 101 {
+            return Ok(self.tunnel(desk, child).await);
+        }
         self.relay_answer(desk, child, up).await
     }
 
@@ -167,21 +210,20 @@ impl Attempt<'_> {
         {
             return Ok((conn, true));
         }
-        let child = self.choice.child();
-        let Some(address) = child.address() else {
-            self.observe(Outcome::Failed(Failure::Unresolved), Duration::ZERO);
-            return Err(Failed { fault: Fault::ChildConnect, again: Again::Unsent });
-        };
-        match self.worker.io.connect(address, now + self.group.timeouts.connect).await {
+        let within = self.group.timeouts.connect;
+        match connect::to_child(self.worker, self.choice.child(), now + within).await {
             Ok(conn) => Ok((conn, false)),
-            Err(error) => {
-                child.addresses.on_connect_failed(address);
+            Err(NoConnection::Shortage(errno)) => {
+                tracing::warn!(%errno, "no descriptor, port or memory for a connection to a child");
+                Err(Failed::for_good(Fault::Overloaded))
+            }
+            Err(NoConnection::Child(failure)) => {
                 self.worker.pool.forget(self.key());
-                let (fault, failure) = match error {
-                    IoError::TimedOut => (Fault::ChildConnectTimeout, Failure::ConnectTimeout),
-                    IoError::Failed(_) => (Fault::ChildConnect, Failure::Refused),
-                };
                 self.observe(Outcome::Failed(failure), self.worker.io.now().since(now));
+                let fault = match failure {
+                    Failure::ConnectTimeout => Fault::ChildConnectTimeout,
+                    _ => Fault::ChildConnect,
+                };
                 Err(Failed { fault, again: Again::Unsent })
             }
         }
@@ -213,10 +255,18 @@ impl Attempt<'_> {
         let to_come = if self.held.is_some() { Framing::None } else { desk.request.framing };
         let encoding = if to_come == Framing::Chunked { Encoding::Chunked } else { Encoding::Plain };
         Pump::new(Decoder::request(to_come), encoding, self.worker.settings.request_pace(), pieces, now)
+            .from_client(self.worker.settings.limits.body_bytes_max)
     }
 
     /// Moves the request while waiting for the next head of an answer.
-    async fn await_head(&self, desk: &mut Desk, child: &Conn, up: &mut Pump, began: Time) -> Result<(), HeadEnd> {
+    async fn await_head(
+        &self,
+        desk: &mut Desk,
+        child: &Conn,
+        up: &mut Pump,
+        began: Time,
+        interims: usize,
+    ) -> Result<(), HeadEnd> {
         let wait = self.group.timeouts.response_head;
         desk.response_bytes.clear();
         desk.response.clear();
@@ -224,26 +274,28 @@ impl Attempt<'_> {
         let to = AnswerTo { was_head: request.method == Method::Head, wanted_upgrade: request.upgrade.is_some() };
         poll_fn(|_| {
             let now = self.worker.io.now();
-            let mut until = Time::NEVER;
-            if up.is_over() {
-                until = up.progress().max(began) + wait;
-                if let Some(Ended::Failed(_)) = self.client.ended() {
-                    return Poll::Ready(Err(HeadEnd::ClientGone));
-                }
-            } else {
+            if !up.is_over() {
                 match up.poll(self.client, child, now) {
                     // The child may have said why before it closed, or stopped reading: its answer counts.
                     Poll::Pending | Poll::Ready(Ok(()) | Err(Broken::Sink(_) | Broken::SinkSlow)) => {}
                     Poll::Ready(Err(Broken::Framing(fault))) => return Poll::Ready(Err(HeadEnd::Client(fault))),
+                    Poll::Ready(Err(Broken::Source(_))) => return Poll::Ready(Err(HeadEnd::ClientGone)),
+                    // A client that waits for the child's 100 is not slow: the child is.
+                    Poll::Ready(Err(Broken::SourceSlow))
+                        if request.expect_continue && interims == 0 && !up.is_touched() =>
+                    {
+                        return Poll::Ready(Err(HeadEnd::Child(NoHead::TimedOut { begun: false })));
+                    }
                     Poll::Ready(Err(Broken::SourceSlow)) => {
                         return Poll::Ready(Err(HeadEnd::Client(Fault::BodyTimeout)));
                     }
-                    Poll::Ready(Err(Broken::Source(_))) => return Poll::Ready(Err(HeadEnd::ClientGone)),
-                }
-                if up.is_over() {
-                    until = now + wait;
                 }
             }
+            // The end of a client's octets is not its end: it may wait for the answer. A reset is.
+            if let Poll::Ready(Ended::Failed(_)) = self.client.poll_ended() {
+                return Poll::Ready(Err(HeadEnd::ClientGone));
+            }
+            let until = if up.is_over() { up.progress().max(began) + wait } else { Time::NEVER };
             let parse = |octets: &[u8]| Ok(response.parse(octets, to)?.then_some(response.head_len));
             response_bytes.poll(child, until, parse).map_err(HeadEnd::Child)
         })
@@ -251,11 +303,11 @@ impl Attempt<'_> {
     }
 
     /// What an attempt without an answer comes to.
-    fn judge(&self, end: HeadEnd, up: &Pump, reused: bool) -> Failed {
+    fn judge(&self, end: HeadEnd, up: &Pump, reused: bool, interims: usize) -> Failed {
         let waited = self.worker.io.now().since(up.progress());
         let end = match end {
-            HeadEnd::ClientGone => return Failed { fault: Fault::ClientGone, again: Again::No },
-            HeadEnd::Client(fault) => return Failed { fault, again: Again::No },
+            HeadEnd::ClientGone => return Failed::for_good(Fault::ClientGone),
+            HeadEnd::Client(fault) => return Failed::for_good(fault),
             HeadEnd::Child(end) => end,
         };
         let (fault, failure, closed) = match end {
@@ -264,16 +316,18 @@ impl Attempt<'_> {
             NoHead::Ended | NoHead::Failed(_) => (Fault::ChildClosed, Failure::Closed, true),
             NoHead::CutShort => (Fault::ChildClosed, Failure::Closed, false),
         };
-        let resendable = self.repeatable && up.bytes() == 0;
+        // An interim answer is an answer begun.
+        let nothing_came = closed && interims == 0;
+        let resendable = self.repeatable && !up.is_touched() && nothing_came;
         // A server may close an idle connection at any moment; that says nothing about its health (RFC 9112 9.5).
-        let stale = closed && reused;
+        let stale = nothing_came && reused;
         if !stale {
             self.observe(Outcome::Failed(failure), waited);
         }
-        let again = match (resendable, stale, closed) {
-            (true, true, _) => Again::Same,
-            (true, false, true) => Again::Repeatable,
-            _ => Again::No,
+        let again = match (resendable, stale) {
+            (true, true) => Again::Same,
+            (true, false) => Again::Repeatable,
+            (false, _) => Again::No,
         };
         Failed { fault, again }
     }
@@ -291,22 +345,24 @@ impl Attempt<'_> {
                 desk.recycle(pieces);
                 Ok(())
             }
-            Err(_) => Err(Failed { fault: Fault::ClientGone, again: Again::No }),
+            Err(_) => Err(Failed::for_good(Fault::ClientGone)),
         }
     }
 
-    /// The answer's head as the client gets it.
+    /// The answer's head as the client gets it. The child's octets are given back: nobody reads them again.
     fn answer_head(&self, desk: &mut Desk, framing: Framing, close: bool) -> Pieces {
         let mut out = desk.vector();
+        let date = self.worker.date();
         let how = ToClient {
             client_minor: desk.request.minor,
             framing,
             close,
             keep_alive_10: !close && desk.request.minor == 0,
-            date: None,
+            date: (!desk.response.is_interim()).then_some(&date[..]),
             extra: &[],
         };
         forward::response_head(&mut out, desk.response_bytes.as_slice(), &desk.response, &how);
+        desk.response_bytes.clear();
         let mut pieces = std::mem::take(&mut desk.pieces);
         pieces.push(Piece::Scratch(out));
         pieces
@@ -329,6 +385,9 @@ impl Attempt<'_> {
         let timeouts = &self.worker.settings.timeouts;
         let pace = Pace { source: self.group.timeouts.response_body, rate_min: 0, sink: timeouts.client_write };
         let mut down = Pump::new(Decoder::response(framing), encoding, pace, pieces, self.worker.io.now());
+        if desk.request.te_trailers {
+            down = down.with_trailers();
+        }
         let ended = poll_fn(|_| {
             let now = self.worker.io.now();
             // How the rest of the request fares matters no more to this answer, only to the connections.
@@ -336,13 +395,8 @@ impl Attempt<'_> {
             down.poll(&child, self.client, now)
         })
         .await;
-        match ended {
-            Ok(()) => {}
-            Err(Broken::Framing(fault)) if !down.has_started() => return Err(Failed { fault, again: Again::No }),
-            Err(broken) => {
-                tracing::debug!(child = %self.choice.child().name, ?broken, "answer cut");
-                return Ok(Answered { status, next: Next::Cut });
-            }
+        if let Err(broken) = ended {
+            return self.cut(broken, &down, status);
         }
         let whole = up.is_finished();
         let reusable = whole && desk.response.keep_alive && framing != Framing::UntilClose;
@@ -353,22 +407,34 @@ impl Attempt<'_> {
         Ok(Answered { status, next: if close || !whole { Next::Close } else { Next::Keep } })
     }
 
+    /// An answer that did not come to its end. The client must see that: by a fault if it has seen nothing yet, else
+    /// by its connection's end.
+    fn cut(&self, broken: Broken, down: &Pump, status: u16) -> Result<Answered, Failed> {
+        let (fault, failure) = match broken {
+            Broken::Framing(fault) => (fault, Some(Failure::Malformed)),
+            Broken::Source(_) => (Fault::ChildBodyCutShort, Some(Failure::Closed)),
+            Broken::SourceSlow => (Fault::ChildBodyTimeout, Some(Failure::AnswerTimeout)),
+            Broken::Sink(_) | Broken::SinkSlow => (Fault::ClientGone, None),
+        };
+        if let Some(failure) = failure {
+            self.observe_break(failure);
+        }
+        if !down.has_started() {
+            return Err(Failed::for_good(fault));
+        }
+        tracing::debug!(child = %self.choice.child().name, code = fault.code(), "answer cut");
+        self.worker.stats.record_fault(fault);
+        Ok(Answered { status, next: Next::Cut })
+    }
+
     /// After a 101 octets pass both ways (RFC 9110 7.8).
     async fn tunnel(&self, desk: &mut Desk, child: Conn) -> Answered {
         let status = desk.response.status;
         let head = self.answer_head(desk, Framing::None, false);
+        // It may last for hours: it pins no buffer, and is not counted as a duration.
+        desk.request_bytes.clear();
         // Rare, and its state is large: not a part of every serving task.
         let next = Box::pin(tunnel::run(self.worker, self.group, self.client, &child, head)).await;
         Answered { status, next }
     }
-}
-
-/// Why there is no head of an answer.
-enum HeadEnd {
-    /// The child's doing.
-    Child(NoHead),
-    /// The client's body was at fault.
-    Client(Fault),
-    /// The client is not there any more.
-    ClientGone,
 }

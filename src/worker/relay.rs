@@ -12,9 +12,10 @@ use rustix::io::Errno;
 
 use crate::error::Fault;
 use crate::http::body::{self, ChunkHead, Decoder};
+use crate::io::buffer::{Chunk, Group};
 use crate::io::exec::{Conn, Received, SendError};
 use crate::io::op::{Piece, Pieces};
-use crate::limits::SEND_PIECES_MAX;
+use crate::limits::{LARGE_BODY_BYTES, SEND_PIECES_MAX};
 use crate::time::Time;
 
 /// Why a pump stopped before the body's end, and on whose side.
@@ -80,6 +81,14 @@ pub(crate) struct Pump {
     progress: Time,
     /// Octets of body that have come.
     bytes: u64,
+    /// More octets of body than this are refused.
+    bytes_max: u64,
+    /// Something of the body has been taken from the source, if only its framing: it cannot be had again.
+    touched: bool,
+    /// The source is received from in large buffers.
+    wide: bool,
+    /// Trailer lines for the sink: `None` where it has not asked for them.
+    trailers: Option<Vec<u8>>,
     /// It has come to its end, good or bad.
     over: bool,
     /// A send has been begun: the peer may have seen some of it.
@@ -102,10 +111,33 @@ impl Pump {
             began: now,
             progress: now,
             bytes: 0,
+            bytes_max: u64::MAX,
+            touched: false,
+            wide: true,
+            trailers: None,
             over: false,
             started: false,
             spare: Vec::new(),
         }
+    }
+
+    /// For a client's body: more than `bytes_max` octets are refused, and a body that turns out to be long is received
+    /// in large buffers from then on.
+    pub(crate) fn from_client(mut self, bytes_max: u64) -> Self {
+        self.bytes_max = bytes_max;
+        self.wide = false;
+        self
+    }
+
+    /// For a sink that has asked for trailers (RFC 9110 6.5): they are passed on behind the last chunk.
+    pub(crate) fn with_trailers(mut self) -> Self {
+        self.trailers = Some(Vec::new());
+        self
+    }
+
+    /// Something of the body has been taken from the source.
+    pub(crate) const fn is_touched(&self) -> bool {
+        self.touched
     }
 
     /// Finished, or broken: it must not be polled again.
@@ -126,11 +158,6 @@ impl Pump {
     /// The pieces of the last send, to be used for another one.
     pub(crate) fn into_pieces(self) -> Pieces {
         self.pieces
-    }
-
-    /// Octets of body that have come so far.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// The source's last octets came, or the sink's last were taken.
@@ -200,11 +227,22 @@ impl Pump {
     }
 
     /// Decodes one chunk into pieces; the surplus behind the body's end goes back to where it came from.
-    fn take(&mut self, from: &Conn, mut chunk: crate::io::buffer::Chunk) -> Result<(), Broken> {
+    fn take(&mut self, from: &Conn, mut chunk: Chunk) -> Result<(), Broken> {
         while !chunk.is_empty() {
+            self.touched = true;
             let step = self.decoder.step(&chunk).map_err(Broken::Framing)?;
+            if let Some(trailers) = &mut self.trailers {
+                trailers.extend_from_slice(&chunk[step.trailers.clone()]);
+            }
             if !step.data.is_empty() {
                 self.bytes += step.data.len() as u64;
+                if self.bytes > self.bytes_max {
+                    return Err(Broken::Framing(Fault::BodyTooLarge));
+                }
+                if !self.wide && self.bytes > LARGE_BODY_BYTES {
+                    self.wide = true;
+                    from.use_group(Group::Large);
+                }
                 self.push(chunk.slice(step.data.clone()));
             }
             let rest = chunk.len() - step.consumed;
@@ -227,7 +265,7 @@ impl Pump {
         Ok(())
     }
 
-    fn push(&mut self, data: crate::io::buffer::Chunk) {
+    fn push(&mut self, data: Chunk) {
         match self.encoding {
             Encoding::Plain => self.pieces.push(Piece::Chunk(data)),
             Encoding::Chunked => {
@@ -242,14 +280,22 @@ impl Pump {
 
     fn end(&mut self) {
         self.ended = true;
-        if self.encoding == Encoding::Chunked {
-            self.pieces.push(Piece::Static(body::LAST_CHUNK));
+        if self.encoding == Encoding::Plain {
+            return;
+        }
+        match self.trailers.take() {
+            Some(trailers) if !trailers.is_empty() => {
+                self.pieces.push(Piece::Static(b"0\r\n"));
+                self.pieces.push(Piece::Scratch(trailers));
+                self.pieces.push(Piece::Static(body::CRLF));
+            }
+            _ => self.pieces.push(Piece::Static(body::LAST_CHUNK)),
         }
     }
 
     /// One more chunk with its framing, and the last chunk, still fit one send.
     fn room(&self) -> bool {
-        self.pieces.count() + 4 < SEND_PIECES_MAX
+        self.pieces.count() + 6 < SEND_PIECES_MAX
     }
 
     fn source_deadline(&self) -> Time {

@@ -6,12 +6,15 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::action::{Asked, Class, Verdict};
 use crate::error::Fault;
 use crate::http::{Framing, Method, RequestHead, ResponseHead, fault_response};
+use crate::io::buffer::Group;
 use crate::io::exec::Conn;
 use crate::io::op::{Piece, Pieces};
+use crate::limits::{HEAD_VECTOR_KEPT_MAX, LARGE_BODY_BYTES};
 use crate::mirror::Ticket;
 use crate::route::GroupTable;
 use crate::time::Time;
@@ -36,12 +39,18 @@ pub(crate) struct Desk {
     pub(crate) pieces: Pieces,
     /// The request's body has been received to its end, so that what follows it is a request.
     pub(crate) body_read: bool,
+    /// The group and kind that the answer is counted under, once they are known.
+    pub(crate) counted_as: Option<(usize, Kind)>,
     /// The place in the order of the change being served, once it has one.
     pub(crate) ticket: Option<(u64, u64)>,
 }
 
 impl Desk {
     fn clear(&mut self) {
+        self.scratch.retain(|vector| vector.capacity() <= HEAD_VECTOR_KEPT_MAX);
+        self.request_bytes.shrink();
+        self.response_bytes.shrink();
+        self.counted_as = None;
         self.request.clear();
         self.request_bytes.clear();
         self.response_bytes.clear();
@@ -109,7 +118,10 @@ async fn serve(worker: &Worker, desk: &mut Desk, client: Conn) {
     loop {
         match exchange(worker, desk, &client).await {
             Next::Keep if client.queued_bytes() > 0 => {}
-            Next::Keep => return client.park_idle(worker.io.now() + worker.settings.timeouts.keep_alive),
+            Next::Keep => {
+                client.use_group(Group::Small);
+                return client.park_idle(worker.io.now() + worker.settings.timeouts.keep_alive);
+            }
             Next::Close => return client.close_lingering(),
             Next::Cut => return client.reset(),
         }
@@ -129,6 +141,9 @@ async fn exchange(worker: &Worker, desk: &mut Desk, client: &Conn) -> Next {
         Err(NoHead::Ended | NoHead::CutShort | NoHead::TimedOut { begun: false }) => return Next::Close,
         Err(NoHead::Failed(_)) => return Next::Cut,
     };
+    if let Some((group, kind)) = desk.counted_as {
+        worker.stats.groups[group].record(kind, fault.status(), worker.io.now().since(began));
+    }
     refuse(worker, desk, client, fault).await
 }
 
@@ -148,6 +163,10 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     let target = head.path_and_query(octets);
     let host = head.host.map(|span| span.of(octets));
     let group: &GroupTable = snapshot.route(client.tag(), host, target).ok_or(Fault::NoRoute)?;
+    desk.counted_as = Some((group.index, Kind::Read));
+    if matches!(head.framing, Framing::Length(length) if length > LARGE_BODY_BYTES) {
+        client.use_group(Group::Large);
+    }
     if matches!(head.framing, Framing::Length(length) if length > worker.settings.limits.body_bytes_max) {
         return Err(Fault::BodyTooLarge);
     }
@@ -158,13 +177,13 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         Verdict::Decided(decision) => decision,
         Verdict::NeedBody => {
             let whole = body.insert(held::body(worker, head, client).await?);
+            desk.body_read = true;
             match group.rules.classify(&asked.with_body(&whole.body))? {
                 Verdict::Decided(decision) => decision,
                 Verdict::NeedBody => return Err(Fault::Internal),
             }
         }
     };
-    desk.body_read |= body.is_some();
     let stats = &worker.stats.groups[group.index];
     let (kind, answered) = match decision.class {
         Class::Refuse => return Err(Fault::ActionRefused),
@@ -172,11 +191,17 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
             let again = decision.rule.safe() || desk.request.method.is_idempotent();
             (Kind::Read, read::read(worker, desk, client, group, body, again).await?)
         }
+        Class::LiveChange if !group.children.iter().all(|child| child.is_live()) => {
+            desk.counted_as = Some((group.index, Kind::Change));
+            return Err(Fault::NotQueueable);
+        }
         Class::Change | Class::LiveChange => {
+            desk.counted_as = Some((group.index, Kind::Change));
             (Kind::Change, change::change(worker, desk, client, group, &decision, body).await?)
         }
     };
-    stats.record(kind, answered.status, worker.io.now().since(began));
+    let took = if answered.status == 101 { Duration::ZERO } else { worker.io.now().since(began) };
+    stats.record(kind, answered.status, took);
     if answered.next == Next::Cut {
         stats.cut.bump();
     }
@@ -194,9 +219,13 @@ async fn refuse(worker: &Worker, desk: &mut Desk, client: &Conn, fault: Fault) -
     let close = fault.closes() || !desk.body_read || !head.keep_alive || head.minor == 0 || worker.io.is_draining();
     let head_request = head.method == Method::Head;
     let sequence = desk.sequence_text();
-    let extra = sequence.as_ref().map(|text| ("Antiphon-Sequence", text.as_bytes()));
+    let date = worker.date();
+    let mut extra: Vec<(&str, &[u8])> = vec![("Date", &date)];
+    if let Some(text) = &sequence {
+        extra.push(("Antiphon-Sequence", text.as_bytes()));
+    }
     let mut out = desk.vector();
-    fault_response(&mut out, fault, close, head_request, extra.as_slice());
+    fault_response(&mut out, fault, close, head_request, &extra);
     let mut pieces = std::mem::take(&mut desk.pieces);
     pieces.push(Piece::Scratch(out));
     match client.send(pieces, worker.io.now() + worker.settings.timeouts.client_write).await {

@@ -112,20 +112,8 @@ pub struct WorkerStats {
     pub groups: Box<[GroupStats]>,
     /// Requests that we refused or failed, in the order of [`Fault::ALL`].
     faults: [Count; Fault::ALL.len()],
-    /// Connections accepted.
-    pub accepted: Count,
-    /// Accepts that failed for want of descriptors or memory.
-    pub accept_failures: Count,
-    /// Connections open, clients and children.
-    pub connections: Count,
-    /// Receives that found no free buffer.
-    pub starved: Count,
     /// Octets of bodies copied in user space because buffers were scarce.
     pub copied_bytes: Count,
-    /// Turns of the loop.
-    pub turns: Count,
-    /// Octets of heads copied because they came in parts.
-    pub head_bytes_copied: Count,
 }
 
 impl WorkerStats {
@@ -135,13 +123,7 @@ impl WorkerStats {
         Self {
             groups: (0..groups).map(|_| GroupStats::default()).collect(),
             faults: std::array::from_fn(|_| Count::default()),
-            accepted: Count::default(),
-            accept_failures: Count::default(),
-            connections: Count::default(),
-            starved: Count::default(),
             copied_bytes: Count::default(),
-            turns: Count::default(),
-            head_bytes_copied: Count::default(),
         }
     }
 

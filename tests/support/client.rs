@@ -82,12 +82,7 @@ impl Client {
     /// Reads the next final answer. `to_head`: to a HEAD, so without a body.
     pub fn answer(&mut self, to_head: bool) -> Result<Response, NoAnswer> {
         loop {
-            let received = message::received(&self.octets, to_head, self.ended);
-            if let Some(unlawful) = received.unlawful {
-                return Err(NoAnswer::Unlawful(unlawful));
-            }
-            if let Some(response) = received.finals.into_iter().next().filter(|response| response.whole) {
-                self.forget_first_answer(to_head);
+            if let Some(response) = self.whole_answer(to_head).map_err(NoAnswer::Unlawful)? {
                 return Ok(response);
             }
             if self.ended {
@@ -95,6 +90,53 @@ impl Client {
             }
             self.fill()?;
         }
+    }
+
+    /// Takes the next final answer, and the interim ones before it, if it has come to its end.
+    fn whole_answer(&mut self, to_head: bool) -> Result<Option<Response>, String> {
+        let mut at = 0;
+        while let Some(head) = message::response_head(&self.octets[at..], to_head) {
+            let head = head?;
+            at += head.octets.len();
+            if head.is_interim() {
+                continue;
+            }
+            let body = message::body(head.framing, &self.octets[at..], self.ended)?;
+            if !body.whole {
+                return Ok(None);
+            }
+            let used = at + body.used;
+            let response = Response { head, body: body.data.into_owned(), whole: true };
+            self.octets.drain(..used);
+            return Ok(Some(response));
+        }
+        Ok(None)
+    }
+
+    /// The next interim answer's status, such as 100; it is taken.
+    pub fn interim(&mut self) -> Result<u16, NoAnswer> {
+        loop {
+            if let Some(head) = message::response_head(&self.octets, false) {
+                let head = head.map_err(NoAnswer::Unlawful)?;
+                self.octets.drain(..head.octets.len());
+                return Ok(head.status);
+            }
+            if self.ended {
+                return Err(NoAnswer::Cut(self.octets.clone()));
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Reads this many octets, whatever they are.
+    pub fn octets(&mut self, count: usize) -> Result<Vec<u8>, NoAnswer> {
+        while self.octets.len() < count {
+            if self.ended {
+                return Err(NoAnswer::Cut(self.octets.clone()));
+            }
+            self.fill()?;
+        }
+        Ok(self.octets.drain(..count).collect())
     }
 
     /// One request, one answer.
@@ -126,19 +168,6 @@ impl Client {
             Err(_) => self.ended = true,
         }
         Ok(())
-    }
-
-    /// Drops the octets of the first final answer and of the interim ones before it.
-    fn forget_first_answer(&mut self, to_head: bool) {
-        let mut at = 0;
-        while let Some(Ok(head)) = message::response_head(&self.octets[at..], to_head) {
-            at += head.octets.len();
-            if !head.is_interim() {
-                at += message::body(head.framing, &self.octets[at..], self.ended).map_or(0, |body| body.used);
-                break;
-            }
-        }
-        self.octets.drain(..at);
     }
 }
 

@@ -5,8 +5,17 @@
 //! Blocking sockets and threads throughout: what is tested is another process, so nothing here needs to be clever.
 //! No check depends on a rate or a duration. A wait is a give-up limit ([`PATIENCE`]) after which the test fails with
 //! what it saw.
+//!
+//! Environment: `ANTIPHON_TEST_DRIVER=uring|epoll` runs one driver only; `ANTIPHON_TEST_ALL=1` makes whatever would be
+//! skipped fail; `ANTIPHON_TEST_CASE=O-CH` plays only the cases whose name holds that; `ANTIPHON_SEED` seeds what is
+//! random.
 #![allow(dead_code, reason = "each suite uses its own part")]
 #![allow(unreachable_pub, reason = "a module of test crates, not of a library")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the rules of the program's own threads; these wait for another process"
+)]
 #![allow(missing_docs, reason = "names and the headers of the files say it")]
 
 pub mod aci;

@@ -25,7 +25,7 @@ pub const ANTIPHON: &str = env!("CARGO_BIN_EXE_antiphon");
 pub const GROUP: &str = "g";
 
 /// A configuration in the making: one listener, one group.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Setup {
     sections: Vec<(String, Vec<(String, String)>)>,
     children: Vec<(String, u16)>,
@@ -34,12 +34,16 @@ pub struct Setup {
     under: Vec<String>,
     /// The test has the host for itself, and changes it.
     alone: bool,
+    /// More text at the end: other groups.
+    tail: String,
+    /// More lines of the listener, instead of its group.
+    routes: Option<String>,
 }
 
 impl Setup {
     /// A group of a dialect with a built-in rule set, on one worker of a driver, children probed by a connect.
     pub fn new(driver: Driver, dialect: &str, rules: &str) -> Self {
-        Self { sections: Vec::new(), children: Vec::new(), rules: Vec::new(), under: Vec::new(), alone: false }
+        Self::default()
             .group("dialect", text(dialect))
             .group("rules", text(rules))
             .group("policy", text("round_robin"))
@@ -97,6 +101,20 @@ impl Setup {
         self
     }
 
+    /// Adds text at the end: other groups.
+    #[must_use]
+    pub fn tail(mut self, text: &str) -> Self {
+        self.tail.push_str(text);
+        self
+    }
+
+    /// Routes of the listener, as TOML, instead of all to the one group.
+    #[must_use]
+    pub fn routes(mut self, text: &str) -> Self {
+        self.routes = Some(text.to_owned());
+        self
+    }
+
     /// For a test that has the host for itself.
     #[must_use]
     pub const fn alone(mut self) -> Self {
@@ -106,7 +124,11 @@ impl Setup {
 
     /// The text for these addresses.
     pub fn toml(&self, port: u16, admin: u16, socket: &str) -> String {
-        let mut out = format!("[[listen]]\naddress = \"127.0.0.1:{port}\"\ngroup = \"{GROUP}\"\n");
+        let mut out = format!("[[listen]]\naddress = \"127.0.0.1:{port}\"\n");
+        match &self.routes {
+            None => out.push_str(&format!("group = \"{GROUP}\"\n")),
+            Some(routes) => out.push_str(routes),
+        }
         let own = self.clone().set("admin", "address", text(&format!("127.0.0.1:{admin}"))).set(
             "admin",
             "socket",
@@ -124,7 +146,7 @@ impl Setup {
         for lines in &self.rules {
             let _ = writeln!(out, "\n[[group.{GROUP}.rule]]\n{lines}");
         }
-        out
+        out + &self.tail
     }
 }
 
@@ -332,6 +354,11 @@ impl Proxy {
         run_within(Command::new(ANTIPHON).args(words).arg("-c").arg(self.config()), PATIENCE)
     }
 
+    /// Descriptors that it has open.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.process.id())).map_or(0, Iterator::count)
+    }
+
     /// Resident memory of its own, octets.
     pub fn resident_bytes(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap_or_default();
@@ -362,6 +389,20 @@ fn spawn(dir: &TempDir, under: &[String]) -> Child {
     command.args(words).arg("run").arg("-c").arg(dir.join("antiphon.toml"));
     command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log file")).stderr(log);
     command.spawn().unwrap_or_else(|error| panic!("{ANTIPHON}: {error}"))
+}
+
+/// Runs `antiphon WORDS…` to its end.
+pub fn antiphon(words: &[&str]) -> Ran {
+    run_within(Command::new(ANTIPHON).args(words), PATIENCE)
+}
+
+/// A message says all of this, and nothing panicked.
+#[track_caller]
+pub fn assert_says(said: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(said.contains(part), "no `{part}` in:\n{said}");
+    }
+    assert!(!said.contains("panicked"), "{said}");
 }
 
 /// What antiphon says where io_uring cannot be had; `None` where it can.

@@ -1,8 +1,8 @@
 //! A child that plays a script, then behaves; and remembers every octet.
 //!
 //! The script is for the first connection on which an octet arrives (a probe by connect brings none). After it, and
-//! on every other connection, each complete request is answered with 200 and `ok`. Requests that name [`AFTERWARDS`] are
-//! always answered so, and stand apart in the record: they are how a test looks whether the world is still in order.
+//! on every other connection, each complete request is answered with 200 and `ok`. Requests that name [`AFTERWARDS`]
+//! stand apart in the record: they are how a test looks whether the world is still in order.
 //! An answer of this child's own names its request in [`ANSWERS`].
 
 use std::io::{ErrorKind, Read, Write};
@@ -130,6 +130,17 @@ pub fn listen() -> (TcpListener, u16) {
         let port = super::ports::free();
         if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
             return (listener, port);
+        }
+    }
+}
+
+/// Accepts until a connection brings a request: probes by connect bring none.
+pub fn accept_request(listener: &TcpListener) -> TcpStream {
+    loop {
+        let (stream, _) = listener.accept().expect("a connection of the proxy");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        if stream.peek(&mut [0]).is_ok_and(|count| count > 0) {
+            return stream;
         }
     }
 }
