@@ -17,7 +17,7 @@ use crate::config::{self, Config};
 use crate::io::buffer::Sizes;
 use crate::io::exec::Stats;
 use crate::io::host;
-use crate::limits::{CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX};
+use crate::limits::{BIND_LOOKS_MAX, BIND_PAUSE, CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX};
 use crate::mirror::{self, Budget, Level, MirrorGroup, Wake};
 use crate::route::{Child, ChildTimeouts, GroupShared, GroupTable, RouteTable};
 use crate::sync::Arc;
@@ -77,7 +77,7 @@ impl Front {
     pub async fn start(config: &Config) -> Result<Self, StartError> {
         let count = config.workers.count.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let connections_max = fit_descriptors(config, count)?;
-        let mut bound = bind_all(config, count)?;
+        let mut bound = bind_all(config, count).await?;
         let wake = SequencerWake::new();
         let groups: Vec<_> = config.groups.iter().enumerate().map(|(index, group)| table(index, group)).collect();
         names::resolve_all(&groups).await;
@@ -216,10 +216,19 @@ fn fit_descriptors(config: &Config, workers: usize) -> Result<usize, StartError>
 }
 
 /// One set of listening sockets a worker, all bound before any thread starts.
-fn bind_all(config: &Config, workers: usize) -> Result<Vec<Vec<OwnedFd>>, StartError> {
+async fn bind_all(config: &Config, workers: usize) -> Result<Vec<Vec<OwnedFd>>, StartError> {
     for listener in &config.listeners {
         // SO_REUSEPORT would let two processes of one user share a port without a word: ask without it first.
-        listen(listener, false).map_err(|error| StartError::bind(listener.address, error))?;
+        let mut looks = 0;
+        while let Err(error) = listen(listener, false) {
+            // The kernel closes the listeners of a killed process only when its io_uring has been taken down, which
+            // it does in its own time.
+            if error.kind() != io::ErrorKind::AddrInUse || looks == BIND_LOOKS_MAX {
+                return Err(StartError::bind(listener.address, error));
+            }
+            looks += 1;
+            tokio::time::sleep(BIND_PAUSE).await;
+        }
     }
     let one_set = || {
         let bound = config.listeners.iter().map(|listener| {

@@ -272,10 +272,12 @@ impl Io {
     /// The driver is broken.
     pub fn run(&self) -> io::Result<()> {
         let result = loop {
+            self.run_tasks();
+            // Asked between the halves of a turn: those that just ran may have been the last.
             if self.state().is_done() {
                 break Ok(());
             }
-            if let Err(error) = self.turn() {
+            if let Err(error) = self.drive() {
                 break Err(error);
             }
         };
@@ -290,8 +292,18 @@ impl Io {
     /// # Errors
     /// The driver is broken.
     pub fn turn(&self) -> io::Result<()> {
+        self.run_tasks();
+        self.drive()
+    }
+
+    /// The first half of a turn.
+    fn run_tasks(&self) {
         self.call_need_task();
         self.run_ready();
+    }
+
+    /// The second half of a turn.
+    fn drive(&self) -> io::Result<()> {
         let mut state = self.state();
         state.relieve_buffers();
         let wait = state.wait();

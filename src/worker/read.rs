@@ -98,8 +98,8 @@ pub(crate) async fn read(
         if !granted {
             return Err(fault);
         }
-        // Where no child took so much as a connection, the group is down: that is what the client is told.
-        if again != Again::Unsent {
+        // Where every child has refused the connection, the group is down: that is what the client is told.
+        if fault != Fault::ChildConnect {
             failed = Some(fault);
         }
         worker.stats.groups[group.index].retries.bump();

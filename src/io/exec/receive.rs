@@ -8,8 +8,8 @@
 use rustix::io::Errno;
 
 use super::conn::{Ended, Role};
-use super::{Operation, State};
-use crate::io::buffer::{Chunk, Group};
+use super::{Operation, State, Stats};
+use crate::io::buffer::{Buffers, Chunk, Group};
 use crate::io::op::{Op, Payload, Socket};
 use crate::io::slab::Key;
 use crate::limits::{RECEIVED_BYTES_MAX, RECEIVED_CHUNKS_MAX};
@@ -159,16 +159,13 @@ impl State {
     /// Copies octets that their tasks have had a turn to take out of scarce buffers, and arms again those who wait for
     /// buffers, once there are enough of them that it is worth it.
     pub(super) fn relieve_buffers(&mut self) {
-        let scarce = Group::ALL.map(|group| self.buffers.is_scarce(group));
-        let any_scarce = scarce != [false; 2];
-        let Self { unread, conns, stats, .. } = self;
+        let Self { unread, conns, buffers, stats, .. } = self;
+        let scarce = Group::ALL.iter().any(|&group| buffers.is_scarce(group));
         unread.retain(|&key| {
             let Some(conn) = conns.find_mut(key) else { return false };
-            if any_scarce {
+            if scarce {
                 for chunk in &mut conn.queue {
-                    if chunk.group().is_some_and(|group| scarce[Self::group_index(group)]) {
-                        spill(chunk, stats);
-                    }
+                    spill_if_scarce(chunk, buffers, stats);
                 }
             }
             conn.listed = !conn.queue.is_empty();
@@ -206,8 +203,12 @@ impl super::conn::ConnState {
     }
 }
 
-/// Replaces a chunk by a copy that pins no buffer, if the budget allows it.
-pub(super) fn spill(chunk: &mut Chunk, stats: &super::Stats) {
+/// Replaces a chunk by a copy that pins no buffer, if its group is scarce (still: one copy may be enough) and the
+/// budget allows it.
+pub(super) fn spill_if_scarce(chunk: &mut Chunk, buffers: &Buffers, stats: &Stats) {
+    if !chunk.group().is_some_and(|group| buffers.is_scarce(group)) {
+        return;
+    }
     match chunk.spill() {
         Some(copy) => {
             stats.spills.add(1);

@@ -9,7 +9,7 @@ use std::task::Poll;
 use rustix::io::Errno;
 
 use super::conn::{Conn, IoError, Role, SendError};
-use super::receive::spill;
+use super::receive::spill_if_scarce;
 use super::{Operation, State};
 use crate::io::op::{Op, Payload, Piece, Pieces, Socket};
 use crate::io::slab::Key;
@@ -105,7 +105,12 @@ impl State {
             conn.send = Sending::Failed(Errno::IO);
             self.on_send_event(key);
         } else {
-            self.spill_pieces(&mut pieces);
+            // What is about to wait for a slow peer must not pin scarce buffers.
+            for piece in pieces.pending_mut() {
+                if let Piece::Chunk(chunk) = piece {
+                    spill_if_scarce(chunk, &self.buffers, &self.stats);
+                }
+            }
             self.submit_send(key, pieces, true);
         }
     }
@@ -118,17 +123,6 @@ impl State {
                 if let Some(task) = conn.sender.take() {
                     self.tasks.wake(task);
                 }
-            }
-        }
-    }
-
-    /// What is about to wait for a slow peer must not pin scarce buffers.
-    fn spill_pieces(&mut self, pieces: &mut Pieces) {
-        for piece in pieces.pending_mut() {
-            if let Piece::Chunk(chunk) = piece
-                && chunk.group().is_some_and(|group| self.buffers.is_scarce(group))
-            {
-                spill(chunk, &self.stats);
             }
         }
     }
