@@ -2,7 +2,7 @@
 //!
 //! Nothing in a worker is shared but what its header in `lib.rs` lists: the snapshot it looks up, the submission queue
 //! it fills, the ring its lanes read, and the atomics of children. Each file here is a step or a part of a step:
-//! [`serve`] is the list of steps.
+//! `serve.rs` is the list of steps.
 
 mod change;
 mod connect;

@@ -58,7 +58,7 @@ pub struct Decoder {
     name_len: usize,
 }
 
-/// The longest name in [`FORBIDDEN_TRAILERS`].
+/// The longest name of a trailer that is refused.
 const NAME_BYTES_MAX: usize = 17;
 
 /// Whose body it is, and so whose fault.

@@ -1,7 +1,7 @@
 //! When a client's change is answered, with whose answer, and who is judged by whom. Pure: reports in, decision out.
 //!
 //! Not the bookkeeping (that is [`Change`](super::Change)'s table, written by the lanes) and not what a lane does about
-//! its own child ([`replay`](super::replay)).
+//! its own child ([`Lane`](super::Lane)).
 //!
 //! # Judging
 //!

@@ -1,6 +1,6 @@
 //! A lane: the one task that sends changes and probes to one child.
 //!
-//! What to do next, and what an outcome means, is told by the state machine in [`crate::mirror::replay`]; here is only
+//! What to do next, and what an outcome means, is told by the state machine in [`Lane`]; here is only
 //! the doing. At most one change is in flight. A probe has a connection of its own, so that it can be asked while a
 //! change is under way, and so that it proves that the child takes new ones.
 

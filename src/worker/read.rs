@@ -255,7 +255,7 @@ impl Attempt<'_> {
         let to_come = if self.held.is_some() { Framing::None } else { desk.request.framing };
         let encoding = if to_come == Framing::Chunked { Encoding::Chunked } else { Encoding::Plain };
         Pump::new(Decoder::request(to_come), encoding, self.worker.settings.request_pace(), pieces, now)
-            .from_client(self.worker.settings.limits.body_bytes_max)
+            .limited_to(self.worker.settings.limits.body_bytes_max)
     }
 
     /// Moves the request while waiting for the next head of an answer.

@@ -123,7 +123,7 @@ impl Pump {
 
     /// For a client's body: more than `bytes_max` octets are refused, and a body that turns out to be long is received
     /// in large buffers from then on.
-    pub(crate) fn from_client(mut self, bytes_max: u64) -> Self {
+    pub(crate) fn limited_to(mut self, bytes_max: u64) -> Self {
         self.bytes_max = bytes_max;
         self.wide = false;
         self

@@ -7,8 +7,8 @@
 //! what it saw.
 //!
 //! Environment: `ANTIPHON_TEST_DRIVER=uring|epoll` runs one driver only; `ANTIPHON_TEST_ALL=1` makes whatever would be
-//! skipped fail; `ANTIPHON_TEST_CASE=O-CH` plays only the cases whose name holds that; `ANTIPHON_SEED` seeds what is
-//! random.
+//! skipped fail; `ANTIPHON_TEST_CASE=O-CH` plays only the cases whose name holds that; `ANTIPHON_TEST_LOG=debug` has the
+//! proxy say more, of which a failed test shows the end; `ANTIPHON_SEED` seeds what is random.
 #![allow(dead_code, reason = "each suite uses its own part")]
 #![allow(unreachable_pub, reason = "a module of test crates, not of a library")]
 #![allow(

@@ -54,6 +54,7 @@ impl Setup {
             .set("workers", "driver", text(driver.key()))
             // Many of these run at once, also where few descriptors are allowed.
             .set("limits", "connections_max", "512")
+            .set("log", "level", text(&std::env::var("ANTIPHON_TEST_LOG").unwrap_or_else(|_| "info".into())))
     }
 
     /// Adds a child, in order.

@@ -338,7 +338,6 @@ impl World {
         let known = self.pending.iter().any(|(pending, _)| *pending == token)
             || self.ready.iter().any(|(_, completion)| completion.token == token);
         assert!(!known, "a token is used twice");
-        self.sweep();
         let (kind, pending) = match op {
             Op::Accept { listener } => (Kind::Accept, Pending::Accept(listener)),
             Op::Receive { socket, group } => {
@@ -393,8 +392,9 @@ impl World {
 
     fn turn(&mut self, wait: Option<Duration>, completions: &mut Vec<Completion>) -> io::Result<()> {
         let until = wait.filter(|wait| !self.frozen || wait.is_zero()).map(|wait| self.now + wait);
+        // The executor acts between turns only.
+        self.sweep();
         loop {
-            self.sweep();
             self.pump();
             if self.deliver(completions) || std::mem::take(&mut self.advanced) {
                 return Ok(());
@@ -607,6 +607,9 @@ impl World {
             if !self.ends[id].shut_write && send(&socket, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_err() {
                 self.ends[id].shut_write = true;
                 self.end(id, End::Fin);
+            }
+            if self.ends[id].inbound_end.is_some() {
+                continue;
             }
             let mut hung_up = [PollFd::new(&socket, PollFlags::empty())];
             let zero = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
 
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
@@ -52,12 +51,16 @@ fn tiny(buffers: usize, bytes: usize) -> Sizes {
 impl Rig {
     /// Turns until a completion of `token` is there, and takes it out. Those of others wait.
     fn next(&mut self, token: u64) -> Completion {
-        let begin = Instant::now();
+        let begin = crate::time::now();
         loop {
             if let Some(index) = self.seen.iter().position(|completion| completion.token == Token(token)) {
                 return self.seen.remove(index);
             }
-            assert!(begin.elapsed() < Duration::from_secs(20), "nothing came of {token}; there is {:?}", self.seen);
+            assert!(
+                crate::time::now().since(begin) < Duration::from_secs(20),
+                "nothing came of {token}; there is {:?}",
+                self.seen
+            );
             self.driver.turn(Some(Duration::from_millis(100)), &mut self.seen).expect("the driver works");
         }
     }

@@ -30,7 +30,7 @@ impl Lane {
     }
 
     /// The whole answer is here. `answer` is kept for the client; it may be left out if nobody
-    /// [wants it](Change::wants_answer).
+    /// [wants it](crate::mirror::Change::wants_answer).
     pub fn on_answered(&mut self, now: Time, status: u16, answer: Option<Held>) {
         let Some(change) = self.take_in_flight() else {
             return;
