@@ -124,6 +124,14 @@ const _: () = assert!(ACTION_NAME_BYTES_MAX <= u8::MAX as usize, "a name's lengt
 
 // === children ===
 
+/// A connection to a child that has been quiet for this long is asked for a sign of life (TCP keep-alive) ...
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+/// ... and again after this long ...
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// ... until it has given none, or has acknowledged nothing, for this long (`TCP_USER_TIMEOUT`). A child that works
+/// on a long answer gives signs; a host that has lost its power does not.
+pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+
 /// Children of a group. DAH allows 1,024 and advises 16.
 pub const CHILDREN_MAX: usize = 1024;
 /// Idle connections to one child, a worker.

@@ -234,18 +234,16 @@ impl Pieces {
         self.list[self.first..].iter_mut()
     }
 
-    /// Empties it for the next send; a scratch vector in it, if any, is returned, empty.
-    pub fn recycle(&mut self) -> Option<Vec<u8>> {
-        let mut scratch = None;
+    /// Empties it for the next send, and hands out its scratch vectors, empty, to be used again.
+    pub fn recycle(&mut self, mut each: impl FnMut(Vec<u8>)) {
         for piece in self.list.drain(..) {
             if let Piece::Scratch(mut octets) = piece {
                 octets.clear();
-                scratch = Some(octets);
+                each(octets);
             }
         }
         self.skip = 0;
         self.first = 0;
-        scratch
     }
 }
 
@@ -265,7 +263,9 @@ mod tests {
         assert_eq!(pieces.slices().collect::<Vec<_>>(), [b"efg".as_slice(), b"hi"]);
         pieces.advance(5);
         assert!(pieces.is_empty());
-        assert_eq!(pieces.recycle().map(|scratch| scratch.capacity() >= 4), Some(true));
+        let mut scratch = Vec::new();
+        pieces.recycle(|octets| scratch.push(octets));
+        assert!(scratch.len() == 1 && scratch[0].is_empty() && scratch[0].capacity() >= 4);
         assert!(pieces.is_empty());
     }
 }

@@ -180,7 +180,7 @@ impl Pump {
                 match to.poll_sent(self.progress + self.pace.sink) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(mut pieces)) => {
-                        self.spare.extend(pieces.recycle());
+                        pieces.recycle(|octets| self.spare.push(octets));
                         self.pieces = pieces;
                         self.sending = false;
                         self.progress = now;

@@ -65,12 +65,11 @@ impl Desk {
 
     /// Takes back what a send has given back.
     pub(crate) fn recycle(&mut self, mut pieces: Pieces) {
-        while self.scratch.len() < 4
-            && let Some(vector) = pieces.recycle()
-        {
-            self.scratch.push(vector);
-        }
-        pieces.recycle();
+        pieces.recycle(|vector| {
+            if self.scratch.len() < SCRATCH_KEPT_MAX {
+                self.scratch.push(vector);
+            }
+        });
         self.pieces = pieces;
     }
 
@@ -84,6 +83,9 @@ impl Desk {
         self.ticket = Some((ticket.epoch, ticket.sequence));
     }
 }
+
+/// Heads written for one exchange: to the child, an interim answer, the answer.
+const SCRATCH_KEPT_MAX: usize = 4;
 
 /// What becomes of the client's connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -131,7 +131,7 @@ async fn relay_message(from: &Conn, to: &Conn) -> bool {
             pieces.push(Piece::Chunk(piece));
         }
         pieces = to.send(pieces, Time::NEVER).await.expect("sent");
-        pieces.recycle();
+        pieces.recycle(drop);
         if left == 0 {
             input.put_back();
             return true;

@@ -5,11 +5,14 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::set_tcp_nodelay;
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_nodelay, set_tcp_user_timeout,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::conn::{Conn, ConnId, ConnState, IoError, Role, UNKNOWN_ADDRESS, local_address};
@@ -18,7 +21,7 @@ use super::{Io, Operation, State, TaskId};
 use crate::io::buffer::Group;
 use crate::io::op::{Op, Socket};
 use crate::io::slab::Key;
-use crate::limits::CONNECTIONS_MAX;
+use crate::limits::{CONNECTIONS_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, SILENCE_MAX};
 use crate::time::Time;
 
 /// News of pooled connections.
@@ -189,6 +192,7 @@ impl State {
         let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // As for clients: requests go out whole.
         let _set = set_tcp_nodelay(&socket, true);
+        let _set = watch_for_silence(&socket);
         let socket = Socket::new(socket);
         let role = Role::Connecting(None);
         let key = self.open(ConnState::new(Socket::clone(&socket), address, role, Group::Large));
@@ -244,4 +248,14 @@ impl State {
             self.tasks.wake(keeper);
         }
     }
+}
+
+/// A host that vanishes says nothing, and a change under way waits for its answer without a time-out: the kernel asks
+/// for signs of life, and breaks the connection when none come.
+fn watch_for_silence(socket: &OwnedFd) -> rustix::io::Result<()> {
+    set_socket_keepalive(socket, true)?;
+    set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
+    set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+    let silence_ms = u32::try_from(SILENCE_MAX.as_millis()).unwrap_or(u32::MAX);
+    set_tcp_user_timeout(socket, silence_ms)
 }
