@@ -236,6 +236,9 @@ pub const LIVE_LAG_MAX: u64 = 64;
 pub const SEQUENCER_BATCH: usize = 256;
 /// The sequencer looks at the probes at least this often, should nobody wake it.
 pub const SEQUENCER_TICK: Duration = Duration::from_millis(250);
+/// For how long after its return a child that is replaying gets help, so that it gains on its siblings; a twentieth of
+/// it without a confirmation ends the help too. A change that others wait for has a deadline of this order.
+pub const CATCH_UP_HELP: Duration = Duration::from_secs(10);
 /// How often the sequencer looks whether a live child that held it up has moved on.
 pub const SEQUENCER_STALL_TICK: Duration = Duration::from_millis(2);
 

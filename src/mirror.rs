@@ -20,11 +20,13 @@
 //! which a live child has yet to get: otherwise a burst of large bodies would cost every child its place. It waits for
 //! the deadline of a change at most where another live child is further (one slow child delays the others once, and
 //! then needs a reseed), and as long as it takes where none is (then the submission queues fill, and clients are told
-//! `overloaded`). Children that are down or replaying are not waited for.
+//! `overloaded`). Children that are down are not waited for; one that replays gets help for a while
+//! (`courtesy.rs`), so that it catches up although writers never pause.
 
 pub mod ack;
 mod budget;
 mod change;
+mod courtesy;
 mod replay;
 mod ring;
 mod sequencer;
@@ -74,6 +76,8 @@ pub struct Setup {
     pub ring_slots: usize,
     /// Octets of the entries in the ring.
     pub ring_bytes_max: usize,
+    /// How long a child that returns is helped to catch up; zero for not at all.
+    pub catch_up_help: Duration,
     /// Makes the group's sequencer [`step`](Sequencer::step).
     pub sequencer: Arc<dyn Wake>,
 }
@@ -135,7 +139,7 @@ impl MirrorGroup {
             numbered: CachePadded::new(AtomicU64::new(0)),
             table: setup.table,
         });
-        let sequencer = Sequencer::new(Arc::clone(&group), writer);
+        let sequencer = Sequencer::new(Arc::clone(&group), writer, setup.catch_up_help);
         (group, sequencer)
     }
 

@@ -17,7 +17,9 @@ use crate::config::{self, Config};
 use crate::io::buffer::Sizes;
 use crate::io::exec::Stats;
 use crate::io::host;
-use crate::limits::{BIND_LOOKS_MAX, BIND_PAUSE, CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX};
+use crate::limits::{
+    BIND_LOOKS_MAX, BIND_PAUSE, CATCH_UP_HELP, CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX,
+};
 use crate::mirror::{self, Budget, Level, MirrorGroup, Wake};
 use crate::route::{Child, ChildTimeouts, GroupShared, GroupTable, RouteTable};
 use crate::sync::Arc;
@@ -289,6 +291,7 @@ fn mirror_setup(
         submissions_max: SUBMISSIONS_MAX,
         ring_slots: RING_SLOTS,
         ring_bytes_max: config.limits.ring_bytes_max,
+        catch_up_help: CATCH_UP_HELP,
         sequencer,
     }
 }

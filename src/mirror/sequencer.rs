@@ -5,8 +5,10 @@
 //! and *durable* too, as soon as something makes it durable. Now everything is published at once.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::change::Admission;
+use super::courtesy::Courtesy;
 use super::{Change, ENTRY_BYTES, MirrorGroup, Read, Ticket, What, Writer};
 use crate::error::Fault;
 use crate::limits::{SEQUENCER_BATCH, SEQUENCER_STALL_TICK, SEQUENCER_TICK};
@@ -25,6 +27,7 @@ pub struct Sequencer {
     waiting: Option<Arc<Change>>,
     /// Since when there was none.
     stalled_since: Option<Time>,
+    courtesy: Courtesy,
     /// Numbered and not yet published, in order.
     numbered: VecDeque<Arc<Change>>,
     /// The sequence that was published last.
@@ -39,8 +42,18 @@ enum Numbering {
 }
 
 impl Sequencer {
-    pub(super) fn new(group: Arc<MirrorGroup>, writer: Writer) -> Self {
-        Self { group, writer, turn: 0, waiting: None, stalled_since: None, numbered: VecDeque::new(), published: 0 }
+    pub(super) fn new(group: Arc<MirrorGroup>, writer: Writer, catch_up_help: Duration) -> Self {
+        let courtesy = Courtesy::new(group.table.children.len(), catch_up_help);
+        Self {
+            group,
+            writer,
+            turn: 0,
+            waiting: None,
+            stalled_since: None,
+            courtesy,
+            numbered: VecDeque::new(),
+            published: 0,
+        }
     }
 
     /// The group whose changes it numbers.
@@ -100,6 +113,9 @@ impl Sequencer {
             return Numbering::NoRoom { until };
         }
         let group = &self.group;
+        if !self.courtesy.admits(&self.group.table.children, now) {
+            return Numbering::NoRoom { until: now + SEQUENCER_STALL_TICK };
+        }
         let sequence = group.last_sequence() + 1;
         let primary = group.table.settle_primary();
         if !change.admit(Admission::Numbered(Ticket { epoch: group.epoch(), sequence, awaited, primary })) {

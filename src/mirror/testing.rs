@@ -60,6 +60,7 @@ pub(super) fn group_with(like: Like, sequencer: Arc<dyn Wake>) -> (Arc<MirrorGro
         submissions_max: 8,
         ring_slots: like.slots,
         ring_bytes_max: like.bytes,
+        catch_up_help: Duration::ZERO,
         sequencer,
     })
 }

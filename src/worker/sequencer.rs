@@ -116,6 +116,7 @@ mod tests {
             submissions_max: 1024,
             ring_slots: 4096,
             ring_bytes_max: 1 << 20,
+            catch_up_help: Duration::ZERO,
             sequencer: wake.clone(),
         })
     }
