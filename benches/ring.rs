@@ -26,6 +26,7 @@ fn change(body: &Bytes) -> Arc<Change> {
         unknown_outcome: UnknownOutcome::Idempotent,
         applied: Arc::new([]),
         name: "put".into(),
+        live: false,
         children: 3,
         submitted: Time::ZERO,
         charge: Budget::new(body.len()).charge(body.len()).expect("room for one"),

@@ -190,6 +190,8 @@ pub struct Group {
     /// From the moment a change is in flight on a child until a child that has not answered is judged: demoted if a
     /// sibling has, else the client gets 504 `pending`.
     pub write_deadline: Duration,
+    /// How long newer changes are held back at most while the children get ready for a live one.
+    pub live_wait: Duration,
     /// How long a read waits for a child that has all acknowledged changes, before 503.
     pub read_wait: Duration,
     /// The children, in the order of the file: the first is the primary. Never empty; names and addresses differ.

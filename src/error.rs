@@ -207,8 +207,10 @@ faults! {
         "The child closed the connection within its answer.";
 
     // === changes ===
-    NotQueueable Child 503 "not_queueable" "destination_unavailable" Keep
-        "Every child must carry out this action at the same time, and one is away. Nothing was carried out. `status` shows which.";
+    NotQueueable("every child must carry out this action at the same time, and one is away") Child 503 "not_queueable" "destination_unavailable" Keep
+        "This change cannot wait for a child that is away. Nothing was carried out.";
+    Partial Child 502 "partial" "http_response_incomplete" Keep
+        "Every child was sent this action at the same time, and not all answered alike: see `children`. Those unlike the others serve no reads. Do not send it again.";
     ChangePending Us 504 "pending" "http_response_timeout" Keep
         "The change has its place in the order and will be carried out; not every child has answered in time. Do not send it again.";
     OutcomeUnknown Us 503 "outcome_unknown" "proxy_internal_response" Keep
@@ -246,7 +248,10 @@ impl Fault {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Self::ActionAmbiguous(why) | Self::ChildHeadInvalid(why) | Self::ChildFraming(why) => why,
+            Self::ActionAmbiguous(why)
+            | Self::ChildHeadInvalid(why)
+            | Self::ChildFraming(why)
+            | Self::NotQueueable(why) => why,
             _ => self.row().text,
         }
     }

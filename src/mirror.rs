@@ -10,6 +10,8 @@
 //! child's state machine; [`ack`] decides for the client. All of it is pure but for the atomics that carry words from
 //! one thread to another: nothing here sends, waits or reads a clock.
 //!
+//! A live change is numbered only when all lanes are ready for it (`mirror/gate.rs`): all children are sent it, or none.
+//!
 //! # What is kept where
 //!
 //! In memory only. A restart forgets the ring; what a child had not been sent by then is lost to it.
@@ -27,6 +29,7 @@ pub mod ack;
 mod budget;
 mod change;
 mod courtesy;
+mod gate;
 mod replay;
 mod ring;
 mod sequencer;
@@ -48,9 +51,10 @@ pub use ring::{ENTRY_BYTES, Entry, Read, Ring, What, Writer, ring};
 pub use sequencer::Sequencer;
 
 use self::change::Admission;
+use self::gate::Gathering;
 use crate::error::Fault;
 use crate::limits::CHANGE_PATIENCE;
-use crate::route::{Child, GroupTable};
+use crate::route::{Child, ChildSet, GroupTable};
 use crate::sync::{Arc, AtomicBool, AtomicU64, CachePadded, OnceLock, Ordering};
 use crate::time::Time;
 
@@ -68,6 +72,8 @@ pub struct Setup {
     pub level: Level,
     /// From the moment a change is on its way to a child until it counts as slow.
     pub deadline: Duration,
+    /// How long newer changes are held back at most while the children get ready for a live one.
+    pub live_wait: Duration,
     /// Workers, each with a submission queue.
     pub workers: usize,
     /// Changes that wait for the sequencer, a worker.
@@ -87,7 +93,10 @@ pub struct MirrorGroup {
     table: Arc<GroupTable>,
     level: Level,
     deadline: Duration,
+    live_wait: Duration,
     ring: Arc<Ring>,
+    /// What the lanes get ready for, if anything. Written by the sequencer.
+    gate: ArcSwapOption<Gathering>,
     /// One a worker.
     submissions: Box<[ArrayQueue<Arc<Change>>]>,
     /// One a child.
@@ -132,7 +141,9 @@ impl MirrorGroup {
         let group = Arc::new(Self {
             level: setup.level,
             deadline: setup.deadline,
+            live_wait: setup.live_wait,
             ring,
+            gate: ArcSwapOption::empty(),
             submissions: (0..setup.workers).map(|_| ArrayQueue::new(setup.submissions_max)).collect(),
             posts: setup.table.children.iter().map(|_| CachePadded::default()).collect(),
             sequencer: setup.sequencer,
@@ -161,11 +172,13 @@ impl MirrorGroup {
     pub fn decide(&self, change: &Change, now: Time) -> Decision {
         let ticket = match change.admission() {
             Some(Admission::Numbered(ticket)) => ticket,
-            Some(Admission::Refused(fault)) => return Decision::Refused(*fault),
+            Some(Admission::Refused(fault, _)) => return Decision::Refused(*fault),
             None => {
                 let until = change.submitted + CHANGE_PATIENCE;
                 // Withdrawn, unless the sequencer has just taken it.
-                if now >= until && change.admit(Admission::Refused(Fault::Overloaded)) {
+                if now >= until && change.admit(Admission::Refused(Fault::Overloaded, ChildSet::new())) {
+                    // Children may be getting ready for it.
+                    self.sequencer.wake();
                     return Decision::Refused(Fault::Overloaded);
                 }
                 return if now < until { Decision::Wait { until } } else { self.decide(change, now) };
@@ -175,7 +188,9 @@ impl MirrorGroup {
         let decision = loop {
             let agreed = change.agreed();
             let reports = change.reports();
-            let seen = ack::decide(self.level, ticket.primary, agreed, reports, change.submitted, self.deadline, now);
+            let level = self.level_of(change);
+            let seen = ack::decide(level, ticket.primary, agreed, reports, change.submitted, self.deadline, now);
+            let seen = if change.live { ack::together(seen, change.reports()) } else { seen };
             // A lane may have ended between the two looks, and nobody have said yet what has won: then all have
             // ended, nothing has been agreed, and the client would be told that its change is pending.
             self.settle(change);
@@ -183,9 +198,14 @@ impl MirrorGroup {
                 break seen;
             }
         };
-        if let Decision::Answer { child, .. } = decision
-            && let Some((End::Answered { class: Class::Success, .. }, _)) = change.ended(child)
-        {
+        let is_told_success = match decision {
+            Decision::Answer { child, .. } => {
+                matches!(change.ended(child), Some((End::Answered { class: Class::Success, .. }, _)))
+            }
+            Decision::Partial => change.agreed() == Some(Class::Success),
+            _ => false,
+        };
+        if is_told_success {
             self.table.shared.raise_floor(ticket.sequence);
         }
         decision
@@ -237,6 +257,27 @@ impl MirrorGroup {
         &self.ring
     }
 
+    /// How long newer changes are held back for a live one, at most.
+    #[must_use]
+    pub const fn live_wait(&self) -> Duration {
+        self.live_wait
+    }
+
+    /// Whose answers the client of this change waits for.
+    fn level_of(&self, change: &Change) -> Level {
+        if change.live { Level::All } else { self.level }
+    }
+
+    /// Nothing of the change will be carried out, for the sake of these children. False if that was decided before, one
+    /// way or the other.
+    fn refuse(&self, change: &Change, fault: Fault, missing: ChildSet) -> bool {
+        let refused = change.admit(Admission::Refused(fault, missing));
+        if refused {
+            change.wake_origin();
+        }
+        refused
+    }
+
     fn child(&self, child: usize) -> &Child {
         &self.table.children[child]
     }
@@ -277,7 +318,7 @@ impl MirrorGroup {
     /// Sets what has won, if that is known now, and tells the lanes of children that answered otherwise. A lane whose
     /// answer comes later, or at the same moment, sees what has won and judges itself.
     fn settle(&self, change: &Change) {
-        if !change.settle(self.level) {
+        if !change.settle(self.level_of(change)) {
             return;
         }
         let Some(agreed) = change.agreed() else {

@@ -1,7 +1,7 @@
 //! `[group.NAME]` with its children.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::table::Table;
 use super::values::{HostPort, duration, host_port, integer, name, plain, text, word};
 use super::{Child, Group, probe, rule};
 use crate::action::{Class, Dialect, RuleSet, Rules};
-use crate::limits::{CHILDREN_MAX, WEIGHT_MAX};
+use crate::limits::{CHANGE_DEADLINE, CHILDREN_MAX, WEIGHT_MAX};
 use crate::mirror::ack::Level;
 use crate::route::{ChildTimeouts, Policy};
 
@@ -21,6 +21,9 @@ use crate::route::{ChildTimeouts, Policy};
 const WEIGHT_DEFAULT: u64 = 100;
 /// As in the specification of acknowledgements: half of what clients that give up after 10 s wait.
 const WRITE_DEADLINE_DEFAULT: Duration = Duration::from_secs(5);
+/// Every other change waits so long behind a live one whose children do not get ready: a moment, not a time-out.
+const LIVE_WAIT_DEFAULT: Duration = Duration::from_secs(2);
+const LIVE_WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=CHANGE_DEADLINE;
 /// A read that comes with a change's acknowledgement must not fail because of one slow confirmation.
 const READ_WAIT_DEFAULT: Duration = Duration::from_millis(100);
 
@@ -33,7 +36,6 @@ const POLICIES_LATER: &[(&str, &str)] = &[("prequal", "write \"peak_ewma\" or \"
 const ACKS_LATER: &[(&str, &str)] = &[
     ("quorum", "write \"all\" or \"first\" until then"),
     ("durable", "write \"first\" until then: it answers soonest"),
-    ("all_or_refuse", "write \"all\" until then"),
 ];
 
 /// One group, over the children's time-outs of `[timeouts]`. `None` only with a problem reported.
@@ -66,9 +68,10 @@ pub(super) fn group(
 
     let policies = word("policies", &Policy::ALL, Policy::name, POLICIES_LATER);
     let policy = table.or(problems, "policy", Policy::default(), policies);
-    let acks = word("acknowledgements", &[Level::All, Level::First], ack_word, ACKS_LATER);
+    let acks = word("acknowledgements", &Level::ALL, Level::as_str, ACKS_LATER);
     let ack = table.or(problems, "ack", Level::default(), acks);
     let write_deadline = table.or(problems, "write_deadline", WRITE_DEADLINE_DEFAULT, duration(TIMEOUT));
+    let live_wait = table.or(problems, "live_wait", LIVE_WAIT_DEFAULT, duration(LIVE_WAIT));
     let read_wait = table.or(problems, "read_wait", READ_WAIT_DEFAULT, duration(WAIT));
 
     let probe_table = table.table(problems, "probe", format!("[{title}.probe]"));
@@ -95,19 +98,12 @@ pub(super) fn group(
         policy,
         ack,
         write_deadline,
+        live_wait,
         read_wait,
         children,
         probe,
         timeouts: own,
     })
-}
-
-/// The word of an acknowledgement level.
-const fn ack_word(level: Level) -> &'static str {
-    match level {
-        Level::All => "all",
-        Level::First => "first",
-    }
 }
 
 /// `rules`: the dialect's own set unless another is named; a set of the other dialect is refused.

@@ -10,17 +10,14 @@ use super::table::Table;
 use super::values::{Judged, boolean, integer, list, plain, text, word};
 use crate::action::{Class, Dialect, Rule, RuleError, UnknownOutcome};
 
-/// A plain change would wait in the replay queue of a child that is away, which is what a live change must not.
-const CLASSES_LATER: &[(&str, &str)] =
-    &[("live_change", "write \"change\" if a child that was away may run it later, else \"refuse\"")];
 const OUTCOMES_LATER: &[(&str, &str)] = &[("conditional", ONCE), ("key", ONCE), ("probe", ONCE), ("cooperative", ONCE)];
 const ACTION_HELP: &str = "write `action = \"NAME\"`, with `*` for any letters";
 const HTTP_HELP: &str = "write `method = [\"POST\"]`, `path = \"/items/*\"`, or both";
 const ONCE: &str = "write \"once\" until then: a child in doubt is not sent the change again";
 
-/// A class of this version.
+/// A class.
 pub(super) fn class(value: &DeValue<'_>) -> Judged<Class> {
-    word("classes", Class::ALL, Class::as_str, CLASSES_LATER)(value)
+    word("classes", Class::ALL, Class::as_str, &[])(value)
 }
 
 /// The rules of a group, in the order of the file.
@@ -29,7 +26,7 @@ pub(super) fn rules(tables: Vec<Table<'_>>, dialect: Dialect, problems: &mut Pro
 }
 
 fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Option<Rule> {
-    let advice = "add `class = \"change\"` (or read, refuse)";
+    let advice = "add `class = \"change\"` (or read, live_change, refuse)";
     let class = table.required(problems, "class", advice, class);
     let class = class.map(Spanned::into_inner);
     let bare = match dialect {
@@ -40,7 +37,7 @@ fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opti
     // What is said of an outcome fits changes only; what may be retried, reads only.
     if class.is_some_and(|class| class != Class::Change) {
         for key in ["unknown_outcome", "applied"] {
-            table.misfit(problems, key, "only a change has an outcome to be unsure of", "remove it");
+            table.misfit(problems, key, "only a change that may wait is sent again", "remove it");
         }
     }
     if class.is_some_and(|class| class != Class::Read) {

@@ -59,6 +59,7 @@ impl Config {
         let ack = match group.ack {
             Level::All => "all live children",
             Level::First => "the first child",
+            Level::AllOrRefuse => "all children, refused while one is away",
         };
         write!(
             out,

@@ -20,7 +20,7 @@ use crate::io::host;
 use crate::limits::{
     BIND_LOOKS_MAX, BIND_PAUSE, CATCH_UP_HELP, CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX,
 };
-use crate::mirror::{self, Budget, Level, MirrorGroup, Wake};
+use crate::mirror::{self, Budget, MirrorGroup, Wake};
 use crate::route::{Child, ChildTimeouts, GroupShared, GroupTable, RouteTable};
 use crate::sync::Arc;
 use crate::time::{self, Time};
@@ -287,6 +287,7 @@ fn mirror_setup(
         table: table.clone(),
         level: group.ack,
         deadline: group.write_deadline,
+        live_wait: group.live_wait,
         workers,
         submissions_max: SUBMISSIONS_MAX,
         ring_slots: RING_SLOTS,
@@ -297,13 +298,7 @@ fn mirror_setup(
 }
 
 fn group_view(group: &config::Group) -> GroupView {
-    GroupView {
-        dialect: group.dialect.to_string(),
-        ack: match group.ack {
-            Level::All => "all",
-            Level::First => "first",
-        },
-    }
+    GroupView { dialect: group.dialect.to_string(), ack: group.ack.as_str() }
 }
 
 impl From<config::DriverChoice> for crate::io::DriverChoice {

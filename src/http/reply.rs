@@ -13,8 +13,17 @@ use crate::error::Fault;
 ///
 /// `{"type":"about:blank","title":"Bad Request","status":400,"code":"host_missing","detail":"…"}`
 ///
+/// `members` are added to the document, for what differs from case to case.
+///
 /// Allocates: nobody is at steady state here.
-pub fn fault_response(out: &mut Vec<u8>, fault: Fault, close: bool, head_request: bool, extra: &[(&str, &[u8])]) {
+pub fn fault_response(
+    out: &mut Vec<u8>,
+    fault: Fault,
+    close: bool,
+    head_request: bool,
+    extra: &[(&str, &[u8])],
+    members: &[(&str, serde_json::Value)],
+) {
     let status = fault.status();
     let mut body = Vec::with_capacity(512);
     let (title, code) = (reason_phrase(status), fault.code());
@@ -24,6 +33,9 @@ pub fn fault_response(out: &mut Vec<u8>, fault: Fault, close: bool, head_request
     )
     .and_then(|()| Ok(serde_json::to_writer(&mut body, fault.text())?))
     .expect("a Vec takes all octets, and a text is JSON");
+    for (name, value) in members {
+        write!(body, ",\"{name}\":{value}").expect("a Vec takes all octets");
+    }
     body.extend_from_slice(b"}\n");
 
     let begin = begin(out, status, "application/problem+json", close, extra);
@@ -201,7 +213,14 @@ mod tests {
         for fault in Fault::ALL {
             for head_request in [false, true] {
                 let mut out = Vec::new();
-                fault_response(&mut out, *fault, true, head_request, &[("Date", &http_date(0))]);
+                fault_response(
+                    &mut out,
+                    *fault,
+                    true,
+                    head_request,
+                    &[("Date", &http_date(0))],
+                    &[("more", "\"".into())],
+                );
                 let mut head = ResponseHead::new();
                 let request = AnswerTo { was_head: head_request, wanted_upgrade: false };
                 assert_eq!(head.parse(&out, request), Ok(true));
@@ -216,6 +235,7 @@ mod tests {
                 let problem: serde_json::Value = serde_json::from_slice(body).unwrap();
                 assert_eq!(problem["code"], fault.code());
                 assert_eq!(problem["detail"], fault.text());
+                assert_eq!(problem["more"], "\"");
                 assert_eq!(problem["status"], fault.status());
                 assert_eq!(head.field(&out, "retry-after").is_some(), fault.status() == 503);
                 assert_eq!(head.field(&out, "allow").is_some(), fault.status() == 405);

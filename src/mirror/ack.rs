@@ -21,6 +21,9 @@
 //! Under [`Level::All`] every awaited child has to end: answer, or be demoted by its own lane. A lane demotes its child
 //! only when a sibling *has* answered ([`demotion_at`]). Where none has answered within the deadline, counted from the
 //! moment the change was on its way to each, nobody is demoted and the client is told that the change is pending.
+//!
+//! A live change is waited for as under [`Level::All`], whatever the group's level. Its client gets an ordinary answer
+//! only if all answered alike ([`together`]).
 
 use std::time::Duration;
 
@@ -36,6 +39,8 @@ pub enum Level {
     All,
     /// The first that succeeds.
     First,
+    /// All children of the group: while one is not live, nothing is numbered. Then as [`Level::All`].
+    AllOrRefuse,
 }
 
 /// What an answer's status says about the change.
@@ -67,6 +72,8 @@ pub enum End {
     InDoubt,
     /// It was sent, not answered, and may not be sent again.
     Unknowable,
+    /// Nothing was sent and nothing will be: a live change is for the connection that was proven, and that is gone.
+    Missed,
 }
 
 /// What is known of one awaited child.
@@ -99,8 +106,25 @@ pub enum Decision {
     Pending,
     /// 503 with the sequence: it was sent to all, answered by none, and may not be sent again.
     Unknown,
+    /// 502 with the sequence and the end at each child: a live change, and they are not alike.
+    Partial,
     /// It never got a sequence, for this reason.
     Refused(Fault),
+}
+
+impl Level {
+    /// All of them, as an operator chooses among them.
+    pub const ALL: [Self; 3] = [Self::All, Self::First, Self::AllOrRefuse];
+
+    /// The word for it in the configuration and in `/status`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::First => "first",
+            Self::AllOrRefuse => "all_or_refuse",
+        }
+    }
 }
 
 impl Class {
@@ -202,6 +226,31 @@ pub fn decide(
         each.max().unwrap_or(patience).min(patience)
     };
     if now >= until { Decision::Pending } else { Decision::Wait { until } }
+}
+
+/// What [`decide`] says of a live change, which has no better answer than that of all: once all have ended, one that
+/// ended unlike the others is told.
+#[must_use]
+pub fn together(decision: Decision, mut reports: impl Iterator<Item = Report>) -> Decision {
+    if matches!(decision, Decision::Wait { .. } | Decision::Refused(_)) {
+        return decision;
+    }
+    let class_of = |report: Report| match report.ended {
+        None => None,
+        Some((End::Answered { class, .. }, _)) => Some(Some(class)),
+        Some(_) => Some(None),
+    };
+    let Some(first) = reports.next().and_then(class_of) else {
+        return decision;
+    };
+    let mut alike = first.is_some();
+    for report in reports {
+        match class_of(report) {
+            None => return decision,
+            class => alike &= class == Some(first),
+        }
+    }
+    if alike { decision } else { Decision::Partial }
 }
 
 #[cfg(test)]

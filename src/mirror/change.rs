@@ -5,8 +5,8 @@
 //!
 //! # Who writes what
 //!
-//! Each cell is written once, by one: the admission by the sequencer (or by the client's task, which withdraws), a
-//! child's row by its lane, `agreed` by whoever first sees that all awaited children have ended. So any two threads
+//! Each cell is written once, by one: the admission by whoever is first (the sequencer; the client's task, which gives
+//! up; of a live change any lane that withdraws before it is numbered), a child's row by its lane, `agreed` by whoever first sees that all awaited children have ended. So any two threads
 //! that see a cell see the same.
 //!
 //! Two threads that each write a cell and then read the other's must not miss each other: two lanes that end the last
@@ -41,6 +41,8 @@ pub struct Order {
     pub applied: Arc<[u16]>,
     /// The action's name, for messages.
     pub name: Box<str>,
+    /// A live change: every child must take it now, or none does.
+    pub live: bool,
     /// How many children the group has.
     pub children: usize,
     /// When the request was complete.
@@ -61,6 +63,8 @@ pub struct Change {
     pub applied: Arc<[u16]>,
     /// The action's name, for messages.
     pub name: Box<str>,
+    /// A live change: it waits for no child and is sent to each at most once.
+    pub live: bool,
     /// When the request was complete.
     pub submitted: Time,
     admission: OnceLock<Admission>,
@@ -108,7 +112,8 @@ pub struct Waiting {
 #[derive(Clone, Debug)]
 pub(super) enum Admission {
     Numbered(Ticket),
-    Refused(Fault),
+    /// With the children for whose sake, if it was for some.
+    Refused(Fault, ChildSet),
 }
 
 /// What is known of the change at one child.
@@ -137,6 +142,7 @@ impl Change {
             unknown_outcome: order.unknown_outcome,
             applied: order.applied,
             name: order.name,
+            live: order.live,
             submitted: order.submitted,
             admission: OnceLock::new(),
             rows: (0..order.children).map(|_| Row::default()).collect(),
@@ -153,7 +159,16 @@ impl Change {
     pub fn ticket(&self) -> Option<&Ticket> {
         match self.admission.get() {
             Some(Admission::Numbered(ticket)) => Some(ticket),
-            Some(Admission::Refused(_)) | None => None,
+            Some(Admission::Refused(..)) | None => None,
+        }
+    }
+
+    /// The children for whose sake it was refused.
+    #[must_use]
+    pub fn missing(&self) -> ChildSet {
+        match self.admission.get() {
+            Some(Admission::Refused(_, missing)) => *missing,
+            Some(Admission::Numbered(_)) | None => ChildSet::new(),
         }
     }
 
@@ -166,7 +181,7 @@ impl Change {
     /// May it be sent again when it is not known whether it was carried out?
     #[must_use]
     pub fn may_repeat(&self) -> bool {
-        matches!(self.unknown_outcome, UnknownOutcome::Idempotent)
+        !self.live && matches!(self.unknown_outcome, UnknownOutcome::Idempotent)
     }
 
     /// Is there a client that an answer should be kept for? If not, its octets need not be held.

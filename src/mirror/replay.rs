@@ -24,11 +24,14 @@
 //!   than [`LIVE_LAG_MAX`](crate::limits::LIVE_LAG_MAX) entries behind. Reads wait until it has applied what was
 //!   answered.
 //! - Diverged and needs a reseed end by `attach` only, which moves the cursor to the head.
+//! - *A live change* is sent once, by a lane that has proven its connection for it. Not sent, not answered, or answered
+//!   unlike the siblings: diverged.
 //!
 //! While a child is not live, the lane ends the wait of clients for it: its scan passes over every entry once, ahead of
 //! the cursor, for that and for probes.
 
 mod asking;
+mod gathering;
 mod hearing;
 #[cfg(test)]
 mod tests;
@@ -36,6 +39,7 @@ mod tests;
 use std::borrow::Cow;
 use std::time::Duration;
 
+use self::gathering::Part;
 use super::ack::Class;
 use super::{Change, MirrorGroup, Wake};
 use crate::route::{Child, Standing};
@@ -65,6 +69,10 @@ pub struct Lane {
     tried: Tried,
     work: Work,
     probe: Option<Probe>,
+    /// The live change that it gets ready for, or is bound to.
+    part: Option<Part>,
+    /// It failed to get ready for one: a probe is to say whether it is well.
+    doubted: bool,
     /// When a probe that the schedule did not plan is asked for next.
     want_probe_at: Time,
     /// When the lane's connection last answered a change.
@@ -76,7 +84,8 @@ pub struct Lane {
 /// What the lane's task does.
 #[derive(Debug)]
 pub enum Do {
-    /// Send the change; then `on_sent`, and one of `on_connect_failed`, `on_answered`, `on_unanswered`.
+    /// Send the change; then `on_sent`, and one of `on_connect_failed`, `on_answered`, `on_unanswered`. A live change goes
+    /// on the connection that was proven and on no other: without it, `on_connect_failed`.
     SendChange {
         /// Head and body.
         change: Arc<Change>,
@@ -92,6 +101,12 @@ pub enum Do {
         expires: Time,
         /// Not on the lane's connection: a change is in flight there, or may come at any moment.
         second_connection: bool,
+    },
+    /// Drop the connection of the last change, make a new one and ask on it how the child is; then `on_proved`. It takes
+    /// the place of a proof that is still under way.
+    Prove {
+        /// No answer by then is a bad one.
+        expires: Time,
     },
     /// Drop the connection on which the change is in flight. The lane has judged it already: no event follows.
     GiveUp,
@@ -163,6 +178,8 @@ impl Lane {
             tried: Tried::default(),
             work: Work::Idle,
             probe: None,
+            part: None,
+            doubted: false,
             want_probe_at: Time::ZERO,
             answered_at: None,
             attached: 0,
@@ -181,6 +198,15 @@ impl Lane {
         }
         self.judge_siblings(now);
         self.scan(now);
+        if let Some(prove) = self.join() {
+            return prove;
+        }
+        // Before anything that could change the mind of a lane that is bound: `scan` has left this change to it.
+        if self.is_bound()
+            && let Some(send) = self.start_change(now)
+        {
+            return send;
+        }
         if let Some(probe) = self.start_probe(now) {
             return probe;
         }
@@ -234,8 +260,11 @@ impl Lane {
     }
 
     fn diverge(&mut self, sequence: u64, class: Class, agreed: Class, now: Time) {
+        self.diverge_because(format!("{} change {sequence}, which its siblings {}", class.verb(), agreed.verb()), now);
+    }
+
+    fn diverge_because(&mut self, why: String, now: Time) {
         if matches!(self.standing, Standing::Live | Standing::Replaying) {
-            let why = format!("{} change {sequence}, which its siblings {}", class.verb(), agreed.verb());
             self.stand(Standing::Diverged, why, now);
         }
     }

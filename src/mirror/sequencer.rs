@@ -3,13 +3,16 @@
 //!
 //! Numbering and publishing are two functions with a line of changes between them: what is published must be numbered,
 //! and *durable* too, as soon as something makes it durable. Now everything is published at once.
+//!
+//! A live change is numbered only when every lane is ready for it; until then nothing is ([`gate`](super::gate)).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::change::Admission;
 use super::courtesy::Courtesy;
-use super::{Change, ENTRY_BYTES, MirrorGroup, Read, Ticket, What, Writer};
+use super::gate::{AWAY, Gathering, INCOMPLETE, LATE, LEFT};
+use super::{Change, ENTRY_BYTES, Level, MirrorGroup, Read, Ticket, What, Writer};
 use crate::error::Fault;
 use crate::limits::{SEQUENCER_BATCH, SEQUENCER_STALL_TICK, SEQUENCER_TICK};
 use crate::route::ChildSet;
@@ -28,6 +31,8 @@ pub struct Sequencer {
     /// Since when there was none.
     stalled_since: Option<Time>,
     courtesy: Courtesy,
+    /// The live change that the lanes get ready for. What the group's gate says.
+    gathering: Option<Arc<Gathering>>,
     /// Numbered and not yet published, in order.
     numbered: VecDeque<Arc<Change>>,
     /// The sequence that was published last.
@@ -38,6 +43,7 @@ pub struct Sequencer {
 enum Numbering {
     Numbered,
     Refused,
+    Gathers,
     NoRoom { until: Time },
 }
 
@@ -51,6 +57,7 @@ impl Sequencer {
             waiting: None,
             stalled_since: None,
             courtesy,
+            gathering: None,
             numbered: VecDeque::new(),
             published: 0,
         }
@@ -77,11 +84,14 @@ impl Sequencer {
     /// Numbers what waits, workers in turn, up to a batch.
     fn number_all(&mut self, now: Time) -> Time {
         for _ in 0..SEQUENCER_BATCH {
+            if let Some(until) = self.gather(now) {
+                return until;
+            }
             let Some(change) = self.waiting.take().or_else(|| self.take_submission()) else {
                 return Time::NEVER;
             };
             match self.number(&change, now) {
-                Numbering::Numbered | Numbering::Refused => {}
+                Numbering::Numbered | Numbering::Refused | Numbering::Gathers => {}
                 Numbering::NoRoom { until } => {
                     self.waiting = Some(change);
                     return until;
@@ -102,24 +112,64 @@ impl Sequencer {
 
     fn number(&mut self, change: &Arc<Change>, now: Time) -> Numbering {
         let awaited = self.live();
-        if awaited.is_empty() {
+        let needs_all = change.live || self.group.level == Level::AllOrRefuse;
+        if awaited.is_empty() || (needs_all && awaited.len() < self.group.table.children.len()) {
             // At once, and without a sequence: nothing stays behind that the client was not told of.
             self.stalled_since = None;
-            change.admit(Admission::Refused(Fault::NoChild));
-            change.wake_origin();
+            let fault = match (needs_all, change.live) {
+                (false, _) => Fault::NoChild,
+                (true, true) => Fault::NotQueueable(AWAY),
+                (true, false) => Fault::NotQueueable(INCOMPLETE),
+            };
+            self.group.refuse(change, fault, if needs_all { self.away() } else { ChildSet::new() });
             return Numbering::Refused;
+        }
+        if change.live {
+            // Where an intent is recorded, as soon as there is a journal.
+            let gathering = Gathering::new(Arc::clone(change), awaited.len(), now + self.group.live_wait);
+            self.group.gate.store(Some(Arc::clone(&gathering)));
+            self.gathering = Some(gathering);
+            self.group.wake_lanes();
+            return Numbering::Gathers;
         }
         if let Some(until) = self.no_room(&awaited, ENTRY_BYTES + change.bytes(), now) {
             return Numbering::NoRoom { until };
         }
-        let group = &self.group;
         if !self.courtesy.admits(&self.group.table.children, now) {
             return Numbering::NoRoom { until: now + SEQUENCER_STALL_TICK };
         }
+        self.admit(change, awaited, now)
+    }
+
+    /// Looks how the lanes get ready. Returns until when to wait for them; `None` where nothing gathers any more.
+    fn gather(&mut self, now: Time) -> Option<Time> {
+        let gathering = Arc::clone(self.gathering.as_ref()?);
+        let change = &gathering.change;
+        let (away, unready) = (self.away(), gathering.unready());
+        if !gathering.is_open() {
+            // A lane has withdrawn, or the client.
+        } else if !away.is_empty() {
+            self.group.refuse(change, Fault::NotQueueable(LEFT), away);
+        } else if unready.is_empty() {
+            // All have drained, so that there is room. A lane that withdraws at this moment is first, or too late.
+            self.admit(change, ChildSet::all(self.group.table.children.len()), now);
+        } else if now >= gathering.deadline {
+            self.group.refuse(change, Fault::NotQueueable(LATE), unready);
+        } else {
+            return Some(gathering.deadline);
+        }
+        self.group.gate.store(None);
+        self.gathering = None;
+        None
+    }
+
+    /// Gives the change its place in the order and publishes it.
+    fn admit(&mut self, change: &Arc<Change>, awaited: ChildSet, now: Time) -> Numbering {
+        let group = &self.group;
         let sequence = group.last_sequence() + 1;
         let primary = group.table.settle_primary();
         if !change.admit(Admission::Numbered(Ticket { epoch: group.epoch(), sequence, awaited, primary })) {
-            // Its client has given up waiting: the sequence goes to the next.
+            // Its client has given up waiting, or a lane has withdrawn: the sequence goes to the next.
             return Numbering::Refused;
         }
         // Release: see `MirrorGroup::last_sequence`.
@@ -160,6 +210,11 @@ impl Sequencer {
     fn live(&self) -> ChildSet {
         let children = self.group.table.children.iter();
         children.filter(|child| child.is_live()).map(|child| child.index).collect()
+    }
+
+    fn away(&self) -> ChildSet {
+        let children = self.group.table.children.iter();
+        children.filter(|child| !child.is_live()).map(|child| child.index).collect()
     }
 
     /// Publishes what is numbered.

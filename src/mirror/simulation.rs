@@ -7,7 +7,9 @@
 //! - first deliveries at a child form the group's order without a hole, unless the operator attached it;
 //! - a repeated delivery stands next to its first; one that may not be repeated is not;
 //! - a child that may serve reads has everything that any client was told had succeeded;
-//! - a child says that it applied nothing which it did not, save what all refused.
+//! - a child says that it applied nothing which it did not, save what all refused;
+//! - a live change is sent to each child at most once, to all that are awaited or to the child's shame, and to none at all
+//!   if its client was refused; children that go on behind it have all carried it out, or none has.
 //!
 //! At the end, when all is well again: every client was told something, all children are live and the same.
 //!
@@ -16,9 +18,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::testing::{Bell, Like, at_ms, change_with, group_with};
-use super::{Change, Decision, Do, Lane, Level, MirrorGroup, Sequencer, Waiting};
+use super::testing::{Bell, Like, at_ms, change_with, group_with, live_change_with};
+use super::{Change, Class, Decision, Do, End, Lane, Level, MirrorGroup, Sequencer, Waiting};
 use crate::action::UnknownOutcome;
+use crate::error::Fault;
 use crate::probe::{Action, Failure};
 use crate::route::{Admin, Outcome, Standing};
 use crate::sync::Arc;
@@ -61,6 +64,7 @@ struct Lines {
     wake_at: Time,
     change: Option<Delivery>,
     probe: Option<Delivery>,
+    proof: Option<Delivery>,
 }
 
 struct Client {
@@ -86,6 +90,8 @@ struct World {
     told: BTreeSet<u64>,
     /// Sequences that every child refuses.
     refused: BTreeSet<u64>,
+    /// Live changes that were sent to somebody.
+    live_sent: Vec<Arc<Change>>,
     faults: bool,
     seen: Seen,
 }
@@ -105,6 +111,13 @@ struct Seen {
     replays: usize,
     reads: usize,
     overruns: usize,
+    /// Live changes that all answered alike; that not all did; that were refused; rows of such as were not sent.
+    together: usize,
+    partial: usize,
+    not_queueable: usize,
+    missed: usize,
+    /// Changes that were refused because their group takes them only when complete.
+    incomplete: usize,
 }
 
 struct Random(u64);
@@ -132,7 +145,11 @@ impl World {
         let mut random = Random(seed);
         let like = Like {
             children: 3,
-            level: if random.chance(50) { Level::All } else { Level::First },
+            level: match random.below(5) {
+                0..2 => Level::All,
+                2..4 => Level::First,
+                _ => Level::AllOrRefuse,
+            },
             // Small enough to be overrun by a child that is away.
             slots: 1 << (4 + random.below(6)),
             bytes: 1 << 20,
@@ -142,7 +159,7 @@ impl World {
         let line = |child| {
             let bell = Arc::new(Bell::default());
             let lane = Lane::new(Arc::clone(&group), child, bell.clone());
-            Lines { lane, bell, heard: 0, wake_at: Time::ZERO, change: None, probe: None }
+            Lines { lane, bell, heard: 0, wake_at: Time::ZERO, change: None, probe: None, proof: None }
         };
         Self {
             now: at_ms(1_000),
@@ -155,6 +172,7 @@ impl World {
             clients: Vec::new(),
             told: BTreeSet::new(),
             refused: BTreeSet::new(),
+            live_sent: Vec::new(),
             faults: true,
             seen: Seen::default(),
             group,
@@ -205,6 +223,10 @@ impl World {
         }
         line.heard = line.bell.rings();
         loop {
+            // The connection ends at any moment, also between the commit and the lane's look at it.
+            if self.lines[child].lane.is_proven() && self.faults && self.random.below(40) == 0 {
+                self.lines[child].lane.on_proof_lost(self.now);
+            }
             match self.lines[child].lane.next(self.now) {
                 Do::Wait { until } => {
                     self.lines[child].wake_at = until.max(self.now + Duration::from_nanos(1));
@@ -220,6 +242,17 @@ impl World {
                     let delay = self.random.below(300);
                     let delivery = Delivery { at: self.now + Duration::from_millis(delay), fate, expires };
                     assert!(self.lines[child].probe.replace(delivery).is_none(), "one probe at a time");
+                }
+                Do::Prove { expires } => {
+                    let fate = match self.random.below(100) {
+                        _ if !self.toys[child].running => Fate::NoConnection,
+                        0..3 if self.faults => Fate::Never,
+                        3..6 if self.faults => Fate::NoConnection,
+                        _ => Fate::Answered(200),
+                    };
+                    let delay = self.random.below(300);
+                    let delivery = Delivery { at: self.now + Duration::from_millis(delay), fate, expires };
+                    self.lines[child].proof = Some(delivery);
                 }
                 Do::SendChange { change, attempt, .. } => self.send(child, &change, attempt),
             }
@@ -243,7 +276,8 @@ impl World {
         } else if !self.faults {
             Fate::Answered(honest)
         } else {
-            match self.random.below(4_000) {
+            // A live change meets every fate; there are few of them.
+            match self.random.below(if change.live { 400 } else { 4_000 }) {
                 // Answer lost, or the child died before it applied.
                 0..15 => Fate::Ended { octets_left: true },
                 15..30 => {
@@ -295,6 +329,12 @@ impl World {
                 self.seen.replays += 1;
             }
         }
+        if change.live {
+            assert_eq!((attempt, ticket.awaited.len()), (1, 3), "{sequence} is for all, and sent once");
+            if reaches {
+                self.live_sent.push(Arc::clone(change));
+            }
+        }
         assert!(attempt >= 1);
         if reaches {
             self.lines[child].lane.on_sent(self.now);
@@ -310,6 +350,15 @@ impl World {
             if let Some(probe) = line.probe.take_if(due) {
                 let good = matches!(probe.fate, Fate::Answered(_)) && self.now < probe.expires;
                 line.lane.on_probe(self.now, if good { Ok(()) } else { Err(Failure::AnswerTimeout) });
+                line.wake_at = self.now;
+            }
+            if let Some(proof) = line.proof.take_if(due) {
+                let result = match proof.fate {
+                    Fate::Answered(_) if self.now < proof.expires => Ok(()),
+                    Fate::NoConnection => Err(Failure::Refused),
+                    _ => Err(Failure::AnswerTimeout),
+                };
+                line.lane.on_proved(self.now, result);
                 line.wake_at = self.now;
             }
             if let Some(change) = line.change.take_if(|change| change.fate != Fate::Never && due(change)) {
@@ -353,13 +402,36 @@ impl World {
                         }
                     }
                     self.seen.answered += 1;
+                    self.seen.together += usize::from(client.change.live);
                 }
                 Decision::Answer { .. } => self.seen.refused += 1,
+                Decision::Partial => {
+                    assert!(client.change.live);
+                    self.seen.partial += 1;
+                    let missed = |child: &usize| matches!(client.change.ended(*child), Some((End::Missed, _)));
+                    self.seen.missed += (0..3).filter(missed).count();
+                    if client.change.agreed() == Some(Class::Success) {
+                        self.told.insert(sequence);
+                        for toy in self.toys.iter_mut().filter(|toy| !toy.applied.contains(&sequence)) {
+                            toy.missing.insert(sequence);
+                        }
+                    }
+                }
                 Decision::Pending => self.seen.pending += 1,
                 Decision::Unknown => self.seen.unknown += 1,
-                Decision::Refused(_) => {
+                Decision::Refused(fault) => {
                     assert!(client.change.ticket().is_none());
-                    self.seen.no_child += 1;
+                    match fault {
+                        Fault::NotQueueable(_) => {
+                            assert!(!client.change.missing().is_empty(), "it says for whose sake");
+                            let change = &client.change;
+                            let is_sent = self.live_sent.iter().any(|sent| Arc::ptr_eq(sent, change));
+                            assert!(!is_sent, "refused, and sent all the same");
+                            self.seen.not_queueable += usize::from(change.live);
+                            self.seen.incomplete += usize::from(!change.live);
+                        }
+                        _ => self.seen.no_child += 1,
+                    }
                 }
             }
             self.clients.swap_remove(i);
@@ -371,7 +443,11 @@ impl World {
         let class = if self.random.chance(70) { UnknownOutcome::Idempotent } else { UnknownOutcome::Once };
         let body: &[u8] = if self.random.chance(10) { b"refused" } else { b"taken" };
         let bell = Arc::new(Bell::default());
-        let (change, waiting) = change_with(&self.group, class, body, self.now, bell.clone());
+        let (change, waiting) = if self.random.chance(8) {
+            live_change_with(&self.group, body, self.now, bell.clone())
+        } else {
+            change_with(&self.group, class, body, self.now, bell.clone())
+        };
         let worker = self.random.below(2) as usize;
         if self.group.submit(worker, &change).is_ok() {
             self.clients.push(Client { change, _waiting: waiting, bell, heard: 0, look_at: self.now });
@@ -463,6 +539,13 @@ impl World {
             }
             assert!(child.applied() <= self.group.last_sequence());
         }
+        for sequence in self.live_sent.iter().rev().take(20).map(|change| change.sequence()) {
+            let behind = self.group.table().children.iter().zip(&self.toys);
+            let behind = behind.filter(|(child, _)| child.is_live() && child.applied() >= sequence);
+            let mut ran = behind.map(|(_, toy)| toy.applied.contains(&sequence));
+            let first = ran.next();
+            assert!(ran.all(|it| Some(it) == first), "live change {sequence}: not all that go on have it");
+        }
     }
 
     /// All is well again. They must find together.
@@ -528,6 +611,11 @@ fn whatever_happens_they_stay_the_same() {
         seen.replays += its.replays;
         seen.reads += its.reads;
         seen.overruns += its.overruns;
+        seen.together += its.together;
+        seen.partial += its.partial;
+        seen.not_queueable += its.not_queueable;
+        seen.missed += its.missed;
+        seen.incomplete += its.incomplete;
     }
     println!("{seen:?}");
     let Seen {
@@ -543,6 +631,11 @@ fn whatever_happens_they_stay_the_same() {
         replays,
         reads,
         overruns,
+        together,
+        partial,
+        not_queueable,
+        missed,
+        incomplete,
     } = seen;
     for (what, count) in [
         ("answered", answered),
@@ -557,6 +650,11 @@ fn whatever_happens_they_stay_the_same() {
         ("replays", replays),
         ("reads", reads),
         ("overruns", overruns),
+        ("together", together),
+        ("partial", partial),
+        ("not queueable", not_queueable),
+        ("missed", missed),
+        ("incomplete", incomplete),
     ] {
         assert!(count > 0, "the stories never showed: {what}");
     }

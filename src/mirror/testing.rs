@@ -56,6 +56,7 @@ pub(super) fn group_with(like: Like, sequencer: Arc<dyn Wake>) -> (Arc<MirrorGro
         table: Arc::new(testing::group(Policy::RoundRobin, &vec![100; like.children])),
         level: like.level,
         deadline: Duration::from_secs(5),
+        live_wait: Duration::from_secs(2),
         workers: 2,
         submissions_max: 8,
         ring_slots: like.slots,
@@ -83,17 +84,31 @@ pub(super) fn change_with(
     now: Time,
     origin: Arc<dyn Wake>,
 ) -> (Arc<Change>, Arc<Waiting>) {
-    let order = Order {
+    Change::new(order(group, unknown_outcome, body, now), origin)
+}
+
+/// A live change.
+pub(super) fn live_change_with(
+    group: &MirrorGroup,
+    body: &[u8],
+    now: Time,
+    origin: Arc<dyn Wake>,
+) -> (Arc<Change>, Arc<Waiting>) {
+    Change::new(Order { live: true, ..order(group, UnknownOutcome::Once, body, now) }, origin)
+}
+
+fn order(group: &MirrorGroup, unknown_outcome: UnknownOutcome, body: &[u8], now: Time) -> Order {
+    Order {
         head: Bytes::from_static(b"POST / HTTP/1.1\r\n\r\n"),
         body: Bytes::copy_from_slice(body),
         unknown_outcome,
         applied: Arc::new([405]),
         name: "test".into(),
+        live: false,
         children: group.table().children.len(),
         submitted: now,
         charge: Budget::new(1 << 30).charge(body.len()).expect("room"),
-    };
-    Change::new(order, origin)
+    }
 }
 
 /// Submits a change and lets the sequencer number it.

@@ -61,6 +61,7 @@ pub(crate) async fn change(
         unknown_outcome: action.rule.unknown_outcome(),
         applied: action.rule.applied().clone(),
         name: action.name.as_str().into(),
+        live: action.class == action::Class::LiveChange,
         children: group.children.len(),
         submitted: worker.io.now(),
         charge,
@@ -87,7 +88,14 @@ pub(crate) async fn change(
         Decision::Answer { child, status } => answer(worker, desk, client, waiting.answer(child), status).await,
         Decision::Pending => Err(Fault::ChangePending),
         Decision::Unknown => Err(Fault::OutcomeUnknown),
-        Decision::Refused(fault) => Err(fault),
+        Decision::Partial => {
+            desk.note_ends(group, &change);
+            Err(Fault::Partial)
+        }
+        Decision::Refused(fault) => {
+            desk.note_missing(group, &change.missing());
+            Err(fault)
+        }
         Decision::Wait { .. } => Err(Fault::Internal),
     }
 }

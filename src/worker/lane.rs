@@ -3,6 +3,9 @@
 //! What to do next, and what an outcome means, is told by the state machine in [`Lane`]; here is only
 //! the doing. At most one change is in flight. A probe has a connection of its own, so that it can be asked while a
 //! change is under way, and so that it proves that the child takes new ones.
+//!
+//! The probe before a live change is another matter: the connection that it has proven becomes the one that changes go
+//! on, and is watched until then.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -43,6 +46,7 @@ enum Event {
     Sent,
     Delivered(Delivery),
     Probed(Result<(), Failure>),
+    Proved(Result<Conn, Failure>),
     /// A wake from outside or a deadline: look again.
     Look,
 }
@@ -55,10 +59,14 @@ pub(crate) async fn run(worker: Rc<Worker>, group: usize, child: usize) {
     let mut link: Option<Conn> = None;
     let mut delivery: Option<Boxed<Delivery>> = None;
     let mut probe: Option<Boxed<Result<(), Failure>>> = None;
+    let mut proof: Option<Boxed<Result<Conn, Failure>>> = None;
     let began_to_leave = Rc::new(Cell::new(false));
     loop {
         // A child that has closed it is not kept waiting for our half.
         link = link.filter(is_untouched);
+        if link.is_none() && lane.is_proven() {
+            lane.on_proof_lost(worker.io.now());
+        }
         let until = match lane.next(worker.io.now()) {
             Do::SendChange { change, fresh_connection, .. } => {
                 began_to_leave.set(false);
@@ -70,6 +78,12 @@ pub(crate) async fn run(worker: Rc<Worker>, group: usize, child: usize) {
             Do::Probe { expires, .. } => {
                 let errand = Errand { worker: worker.clone(), group, child };
                 probe = Some(Box::pin(errand.probe(expires)));
+                continue;
+            }
+            Do::Prove { expires } => {
+                link = None;
+                let errand = Errand { worker: worker.clone(), group, child };
+                proof = Some(Box::pin(errand.prove(expires)));
                 continue;
             }
             Do::GiveUp => {
@@ -88,6 +102,17 @@ pub(crate) async fn run(worker: Rc<Worker>, group: usize, child: usize) {
             if let Poll::Ready(result) = poll_option(&mut probe, context) {
                 return Poll::Ready(Event::Probed(result));
             }
+            if let Poll::Ready(result) = poll_option(&mut proof, context) {
+                return Poll::Ready(Event::Proved(result));
+            }
+            if lane.is_proven()
+                && let Some(conn) = &link
+                && conn.poll_receive(Time::NEVER).is_ready()
+            {
+                // Whatever came, it is no answer.
+                link = None;
+                return Poll::Ready(Event::Look);
+            }
             worker.io.poll_woken(until).map(|_| Event::Look)
         })
         .await;
@@ -95,6 +120,10 @@ pub(crate) async fn run(worker: Rc<Worker>, group: usize, child: usize) {
         match event {
             Event::Sent => lane.on_sent(now),
             Event::Probed(result) => lane.on_probe(now, result),
+            Event::Proved(result) => {
+                let proved = result.map(|conn| link = Some(conn));
+                lane.on_proved(now, proved);
+            }
             Event::Look => {}
             Event::Delivered(delivered) => {
                 if began_to_leave.take() {
@@ -165,6 +194,8 @@ impl Errand {
         let group = &snapshot.groups[self.group];
         let conn = match link {
             Some(conn) => conn,
+            // It ended in this very moment.
+            None if change.live => return Delivery::ConnectFailed(Failure::Closed),
             None => match self.connect(group, io.now() + group.timeouts.connect).await {
                 Ok(conn) => conn,
                 Err(why) => return Delivery::ConnectFailed(why),
@@ -200,17 +231,33 @@ impl Errand {
 
     /// Asks for the child's health, until `expires`.
     async fn probe(self, expires: Time) -> Result<(), Failure> {
+        self.ask(expires).await.map(drop)
+    }
+
+    /// The same, and keeps the connection. A child that closes each connection after its answer is connected to again:
+    /// this is as near as one comes to it.
+    async fn prove(self, expires: Time) -> Result<Conn, Failure> {
+        if let Some(conn) = self.ask(expires).await? {
+            return Ok(conn);
+        }
+        let snapshot = self.worker.snapshot();
+        self.connect(&snapshot.groups[self.group], expires).await
+    }
+
+    /// Asks for the child's health on a new connection, which comes back if it can be used again.
+    async fn ask(&self, expires: Time) -> Result<Option<Conn>, Failure> {
         let snapshot = self.worker.snapshot();
         let group = &snapshot.groups[self.group];
         let conn = self.connect(group, expires).await?;
-        let Request::Http { method, target } = &group.probe.request else { return Ok(()) };
+        let Request::Http { method, target } = &group.probe.request else { return Ok(Some(conn)) };
         let host = &group.children[self.child].host;
         let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: antiphon-probe\r\n\r\n");
         let mut pieces = Pieces::new();
         pieces.push(Piece::Scratch(head.into_bytes()));
         let to = AnswerTo { was_head: &**method == "HEAD", wanted_upgrade: false };
         let answer = exchange(&conn, pieces, to, expires, PROBE_BODY_BYTES_MAX).await?;
-        group.probe.expect.judge(answer.status, &answer.held.body)
+        group.probe.expect.judge(answer.status, &answer.held.body)?;
+        Ok(answer.reusable.then_some(conn))
     }
 }
 

@@ -15,8 +15,8 @@ use crate::io::buffer::Group;
 use crate::io::exec::Conn;
 use crate::io::op::{Piece, Pieces};
 use crate::limits::{HEAD_VECTOR_KEPT_MAX, LARGE_BODY_BYTES};
-use crate::mirror::Ticket;
-use crate::route::GroupTable;
+use crate::mirror::{Change, End, Ticket};
+use crate::route::{ChildSet, GroupTable};
 use crate::time::Time;
 use crate::worker::Worker;
 use crate::worker::heads::{HeadBytes, NoHead};
@@ -43,6 +43,10 @@ pub(crate) struct Desk {
     pub(crate) counted_as: Option<(usize, Kind)>,
     /// The place in the order of the change being served, once it has one.
     pub(crate) ticket: Option<(u64, u64)>,
+    /// The names of the children for whose sake the change is refused.
+    missing: Vec<Box<str>>,
+    /// What became of a live change at each child, where they are not alike: its status, or why there is none.
+    ends: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Desk {
@@ -56,6 +60,8 @@ impl Desk {
         self.response_bytes.clear();
         self.body_read = false;
         self.ticket = None;
+        self.missing.clear();
+        self.ends.clear();
     }
 
     /// An empty vector, usually one that was used before.
@@ -81,6 +87,23 @@ impl Desk {
     /// Remembers the place in the order for whatever answer comes.
     pub(crate) fn note_ticket(&mut self, ticket: &Ticket) {
         self.ticket = Some((ticket.epoch, ticket.sequence));
+    }
+
+    /// Remembers the children for whose sake the change is refused.
+    pub(crate) fn note_missing(&mut self, group: &GroupTable, missing: &ChildSet) {
+        self.missing = missing.iter().map(|child| group.children[child].name.clone()).collect();
+    }
+
+    /// Remembers what became of the change at each child.
+    pub(crate) fn note_ends(&mut self, group: &GroupTable, change: &Change) {
+        for child in &group.children {
+            let end = match change.ended(child.index) {
+                Some((End::Answered { status, .. }, _)) => status.into(),
+                Some((End::Missed | End::Queued, _)) => "not sent".into(),
+                Some((End::Slow | End::InDoubt | End::Unknowable, _)) | None => "no answer".into(),
+            };
+            self.ends.insert(child.name.to_string(), end);
+        }
     }
 }
 
@@ -193,10 +216,6 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
             let again = decision.rule.safe() || desk.request.method.is_idempotent();
             (Kind::Read, read::read(worker, desk, client, group, body, again).await?)
         }
-        Class::LiveChange if !group.children.iter().all(|child| child.is_live()) => {
-            desk.counted_as = Some((group.index, Kind::Change));
-            return Err(Fault::NotQueueable);
-        }
         Class::Change | Class::LiveChange => {
             desk.counted_as = Some((group.index, Kind::Change));
             (Kind::Change, change::change(worker, desk, client, group, &decision, body).await?)
@@ -226,8 +245,17 @@ async fn refuse(worker: &Worker, desk: &mut Desk, client: &Conn, fault: Fault) -
     if let Some(text) = &sequence {
         extra.push(("Antiphon-Sequence", text.as_bytes()));
     }
+    let missing = desk.missing.join(", ");
+    let mut members = Vec::new();
+    if !desk.missing.is_empty() {
+        extra.push(("Antiphon-Missing", missing.as_bytes()));
+        members.push(("missing", desk.missing.iter().map(|name| serde_json::Value::from(&**name)).collect()));
+    }
+    if !desk.ends.is_empty() {
+        members.push(("children", std::mem::take(&mut desk.ends).into()));
+    }
     let mut out = desk.vector();
-    fault_response(&mut out, fault, close, head_request, &extra);
+    fault_response(&mut out, fault, close, head_request, &extra, &members);
     let mut pieces = std::mem::take(&mut desk.pieces);
     pieces.push(Piece::Scratch(out));
     match client.send(pieces, worker.io.now() + worker.settings.timeouts.client_write).await {

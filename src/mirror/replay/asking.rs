@@ -47,6 +47,7 @@ impl Lane {
             }
             Work::Idle | Work::Pausing { .. } | Work::Judging { .. } => false,
         };
+        self.leave();
         // Clients that wait for what is now skipped.
         self.scan = self.cursor;
         self.scan(now);
@@ -148,7 +149,14 @@ impl Lane {
                 }
                 What::Change(change) if self.standing != Standing::Live && change.awaits(self.child) => {
                     let at_cursor = entry.position == self.cursor;
-                    if change.ended(self.child).is_none() && !(at_cursor && self.is_in_flight()) {
+                    if change.ended(self.child).is_some() || (at_cursor && self.is_in_flight()) {
+                        // Its end is known, or will be.
+                    } else if change.live {
+                        // One that is bound sends it, though it is held.
+                        if self.standing != Standing::Replaying || !self.is_part_of(change) {
+                            self.miss(change, now);
+                        }
+                    } else {
                         let end = if at_cursor && self.tried.in_doubt { End::InDoubt } else { End::Queued };
                         group.on_end(change, self.child, end, now);
                     }
@@ -177,7 +185,8 @@ impl Lane {
     /// the lane needs to know. It does not pass through the ring, which a change in flight for hours must not wear out.
     fn own_probe(&mut self, now: Time) -> Option<Time> {
         let health = self.group.child(self.child).health().state().kind();
-        let wanted = health == Kind::Up && now >= self.want_probe_at && (self.hold || self.overdue_at() <= now);
+        let wanted =
+            health == Kind::Up && now >= self.want_probe_at && (self.hold || self.doubted || self.overdue_at() <= now);
         wanted.then(|| {
             self.want_probe_at = now + WANT_PROBE_EVERY;
             now + self.group.table.probe.timeout
@@ -198,7 +207,8 @@ impl Lane {
             Work::Pausing { until } if now < until => return None,
             Work::Pausing { .. } | Work::Idle => self.work = Work::Idle,
         }
-        if self.hold || !matches!(self.standing, Standing::Live | Standing::Replaying) {
+        let held = self.hold && !self.is_bound();
+        if held || !matches!(self.standing, Standing::Live | Standing::Replaying) {
             return None;
         }
         loop {
@@ -215,6 +225,7 @@ impl Lane {
                 }
                 Read::Entry(entry) => match &entry.what {
                     What::Probe { .. } => self.cursor += 1,
+                    What::Change(change) if change.live => return self.start_live(change, now),
                     What::Change(change) => {
                         self.go_live(now);
                         return Some(self.send(change, now));
@@ -224,7 +235,7 @@ impl Lane {
         }
     }
 
-    fn send(&mut self, change: &Arc<Change>, now: Time) -> Do {
+    pub(super) fn send(&mut self, change: &Arc<Change>, now: Time) -> Do {
         let since = *self.tried.since.get_or_insert(now);
         self.tried.sends += 1;
         change.set_in_flight(self.child, since);
@@ -238,13 +249,13 @@ impl Lane {
         Do::SendChange {
             change: Arc::clone(change),
             attempt: self.tried.sends,
-            fresh_connection: !trusted && (!change.may_repeat() || self.tried.sends > 1),
+            fresh_connection: !change.live && !trusted && (!change.may_repeat() || self.tried.sends > 1),
         }
     }
 
     /// The cursor's entry is gone. If it was a probe, and so were those behind it, goes on after them; false if a change
     /// is gone.
-    fn step_over_probes(&mut self) -> bool {
+    pub(super) fn step_over_probes(&mut self) -> bool {
         let ring = &self.group.ring;
         loop {
             let tail = ring.tail();
@@ -263,7 +274,8 @@ impl Lane {
     /// Live, if what was missed is confirmed.
     fn go_live(&mut self, now: Time) {
         let lag = self.group.ring.head().saturating_sub(self.cursor);
-        if self.standing == Standing::Replaying && self.cursor >= self.target && lag <= LIVE_LAG_MAX {
+        let is_there = self.cursor >= self.target && lag <= LIVE_LAG_MAX;
+        if self.standing == Standing::Replaying && is_there && !self.hold {
             self.stand(Standing::Live, "", now);
         }
     }
@@ -285,7 +297,7 @@ impl Lane {
             }
         };
         // The lane's own probe; and a child may come to count as up by a read, which wakes nobody.
-        let held = if self.hold { self.want_probe_at.max(now + WANT_PROBE_EVERY) } else { Time::NEVER };
+        let held = if self.hold || self.doubted { self.want_probe_at.max(now + WANT_PROBE_EVERY) } else { Time::NEVER };
         work.min(held).min(self.overdue_at().max(now + LOOK_AGAIN))
     }
 }

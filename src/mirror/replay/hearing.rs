@@ -68,7 +68,14 @@ impl Lane {
         };
         let sequence = change.sequence();
         let reused = self.answered_at.take().is_some();
-        if !octets_left {
+        if change.live {
+            let (end, what) = match octets_left {
+                true => (End::Unknowable, "did not answer"),
+                false => (End::Missed, "was not sent"),
+            };
+            self.group.on_end(&change, self.child, end, now);
+            self.diverge_because(format!("{what} live change {sequence} ({}): {why}", change.name), now);
+        } else if !octets_left {
             if why == Failure::Closed && reused && self.tried.sends == 1 {
                 // An idle connection that had ended. The next one is new.
                 return;
@@ -114,6 +121,7 @@ impl Lane {
             Ok(()) => Event::ProbeGood,
             Err(failure) => Event::ProbeBad(failure),
         };
+        self.doubted = false;
         self.child().on_event(event, now, &self.group.table.probe);
         let child = self.child();
         let up = child.admin() == Admin::Online && child.health().state().kind() == Kind::Up;

@@ -8,10 +8,11 @@ use bytes::Bytes;
 
 use super::*;
 use crate::action::UnknownOutcome::{Idempotent, Once};
-use crate::mirror::testing::{Like, at_ms, change_with, group, lane, next_but_probes, publish};
+use crate::mirror::change::Admission;
+use crate::mirror::testing::{Bell, Like, at_ms, change_with, group, lane, live_change_with, next_but_probes, publish};
 use crate::mirror::{Decision, End, Held, Sequencer, Waiting};
 use crate::probe::{Event, Failure};
-use crate::route::Admin;
+use crate::route::{Admin, Shown};
 use crate::sync::Ordering;
 
 /// Child 2 of three, its lane, and what was published.
@@ -40,13 +41,50 @@ impl Stage {
         change
     }
 
+    /// A live change comes to the head of the line, and the children begin to get ready.
+    fn gather(&mut self) -> Arc<Change> {
+        let (change, waiting) = live_change_with(&self.group, b"", self.now, Arc::new(Bell::default()));
+        self.group.submit(0, &change).expect("room in the line");
+        let _ = self.sequencer.step(self.now);
+        self.changes.push((Arc::clone(&change), waiting));
+        change
+    }
+
+    /// The siblings are ready for what gathers, if something does; the sequencer looks.
+    fn siblings_are_ready(&mut self) {
+        if let Some(gathering) = self.group.gate.load_full() {
+            [0, 1].into_iter().for_each(|child| gathering.set_ready(child));
+        }
+        let _ = self.sequencer.step(self.now);
+    }
+
+    fn prove(&mut self) {
+        assert!(matches!(self.lane.next(self.now), Do::Prove { .. }));
+        self.lane.on_proved(self.now, Ok(()));
+    }
+
+    /// The child is ready, alone among its siblings.
+    fn ready(&mut self) -> Arc<Change> {
+        let change = self.gather();
+        self.prove();
+        change
+    }
+
+    /// It has its place in the order, and the lane has not looked since.
+    fn bound(&mut self) -> Arc<Change> {
+        let change = self.ready();
+        self.siblings_are_ready();
+        assert!(change.ticket().is_some());
+        change
+    }
+
     fn later(&mut self, seconds: u64) {
         self.now = self.now + Duration::from_secs(seconds);
     }
 
     /// The siblings answer everything so.
     fn siblings(&self, status: u16) {
-        for (change, _) in &self.changes {
+        for (change, _) in self.changes.iter().filter(|(change, _)| change.ticket().is_some()) {
             for sibling in [0, 1] {
                 if change.ended(sibling).is_none() {
                     self.group.on_answer(change, sibling, status, Class::of(status), None, self.now);
@@ -82,6 +120,10 @@ impl Stage {
                     said.push_str(if second_connection { "probe beside, " } else { "probe, " });
                     continue;
                 }
+                Do::Prove { expires } => {
+                    let _ = write!(said, "prove within {} ms, ", self.now.until(expires).as_millis());
+                    continue;
+                }
                 Do::SendChange { change, attempt, fresh_connection } => {
                     let fresh = if fresh_connection { " fresh" } else { "" };
                     let _ = write!(said, "send {} ({attempt}{fresh}), ", change.sequence());
@@ -99,6 +141,9 @@ impl Stage {
             let _ = write!(shown, " \"{}\"", child.why().text);
         }
         for (change, _) in &self.changes {
+            if let Some(Admission::Refused(fault, _)) = change.admission() {
+                let _ = write!(shown, " refused {}", fault.code());
+            }
             if let Some((end, _)) = change.ended(2) {
                 let _ = write!(shown, " {}:{end:?}", change.sequence());
             }
@@ -175,6 +220,25 @@ const STATES: &[Case<()>] = &[
         stage.lane.child().set_admin(Admin::Offline, "by the operator", stage.now);
         stage.publish(Idempotent);
         let _ = stage.lane.next(stage.now);
+    }),
+    ("gathering, draining", |stage| {
+        stage.publish(Once);
+        stage.send_next();
+        stage.gather();
+    }),
+    ("gathering, asked", |stage| {
+        stage.gather();
+        assert!(matches!(stage.lane.next(stage.now), Do::Prove { .. }));
+    }),
+    ("gathering, ready", |stage| {
+        stage.ready();
+    }),
+    ("bound", |stage| {
+        stage.bound();
+    }),
+    ("live change in flight", |stage| {
+        stage.bound();
+        stage.send_next();
     }),
 ];
 
@@ -264,6 +328,32 @@ const EVENTS: &[Case<&'static str>] = &[
     }),
     ("attach", |stage| {
         stage.group.attach(2);
+        ""
+    }),
+    ("a live change", |stage| {
+        stage.gather();
+        ""
+    }),
+    ("proof good, siblings ready", |stage| {
+        stage.lane.on_proved(stage.now, Ok(()));
+        stage.siblings_are_ready();
+        ""
+    }),
+    ("proof bad", |stage| {
+        stage.lane.on_proved(stage.now, Err(Failure::Closed));
+        ""
+    }),
+    ("proven connection lost", |stage| {
+        stage.lane.on_proof_lost(stage.now);
+        ""
+    }),
+    ("falls for a reader", |stage| {
+        stage.lane.child().on_event(Event::ReadFailed(Failure::Refused), stage.now, &stage.group.table().probe);
+        ""
+    }),
+    ("live_wait is over", |stage| {
+        stage.later(2);
+        let _ = stage.sequencer.step(stage.now);
         ""
     }),
 ];
@@ -527,7 +617,7 @@ fn a_probe_that_brings_a_child_back_brings_its_backlog_first() {
     let missed = stage.publish(Once);
     assert!(!missed.awaits(2));
     stage.lane.on_probe(stage.now, Ok(()));
-    assert_eq!(stage.lane.child().shown(), crate::route::Shown::Replaying);
+    assert_eq!(stage.lane.child().shown(), Shown::Replaying);
     stage.send_next();
     assert!(!stage.lane.child().is_live());
     stage.lane.on_answered(stage.now, 200, None);
@@ -560,4 +650,113 @@ fn probes_alone_overrun_nobody() {
     assert!(stage.group.ring().tail() > stage.lane.cursor);
     stage.publish(Once);
     assert!(matches!(stage.lane.next(stage.now), Do::SendChange { .. }));
+}
+
+#[test]
+fn a_live_change_waits_for_all_and_holds_back_what_is_newer() {
+    let mut stage = Stage::new();
+    stage.publish(Once);
+    stage.send_next();
+    let live = stage.gather();
+    let newer = stage.publish(Once);
+    stage.siblings_are_ready();
+    assert!(matches!(next_but_probes(&mut stage.lane, true, stage.now), Do::Wait { .. }), "it drains first");
+    stage.lane.on_answered(stage.now, 200, None);
+    stage.prove();
+    assert_eq!((live.ticket(), newer.ticket()), (None, None), "the sequencer has not looked");
+    let _ = stage.sequencer.step(stage.now);
+    let sequence = |change: &Change| change.ticket().map(|ticket| ticket.sequence);
+    assert_eq!((sequence(&live), sequence(&newer)), (Some(2), Some(3)));
+    let Do::SendChange { change, fresh_connection: false, .. } = stage.lane.next(stage.now) else {
+        panic!("on the connection that it has proven");
+    };
+    assert!(change.live);
+}
+
+#[test]
+fn one_child_that_is_not_live_is_named_and_nobody_gets_ready() {
+    for away in [Shown::Offline, Shown::Draining, Shown::Suspect, Shown::Replaying, Shown::Diverged] {
+        let mut stage = Stage::new();
+        let (child, now) = (Arc::clone(&stage.group.table().children[1]), stage.now);
+        match away {
+            Shown::Offline => _ = child.set_admin(Admin::Offline, "", now),
+            Shown::Draining => _ = child.set_admin(Admin::Draining, "", now),
+            Shown::Suspect => {
+                child.on_event(Event::ReadFailed(Failure::AnswerTimeout), now, &stage.group.table().probe);
+            }
+            Shown::Replaying => child.set_standing(Standing::Replaying, "", now),
+            _ => child.set_standing(Standing::Diverged, "", now),
+        }
+        assert_eq!(child.shown(), away);
+        let live = stage.gather();
+        let Decision::Refused(fault) = stage.group.decide(&live, now) else {
+            panic!("{away}: not refused");
+        };
+        assert_eq!((fault.code(), live.missing().iter().collect::<Vec<_>>()), ("not_queueable", vec![1]), "{away}");
+        assert!(matches!(stage.lane.next(now), Do::Wait { .. }));
+        assert_eq!(stage.group.last_sequence(), 0);
+    }
+}
+
+#[test]
+fn a_child_that_does_not_prove_itself_holds_nobody_up_for_longer_than_live_wait() {
+    let mut stage = Stage::new();
+    let live = stage.gather();
+    assert!(matches!(stage.lane.next(stage.now), Do::Prove { .. }));
+    let newer = stage.publish(Once);
+    stage.siblings_are_ready();
+    assert!(newer.ticket().is_none());
+    stage.later(2);
+    let _ = stage.sequencer.step(stage.now);
+    assert_eq!(live.missing().iter().collect::<Vec<_>>(), [2]);
+    assert_eq!(newer.ticket().map(|ticket| ticket.sequence), Some(1));
+    // What gathers no more cannot be joined any more.
+    stage.lane.on_proved(stage.now, Ok(()));
+    assert!(matches!(next_but_probes(&mut stage.lane, true, stage.now), Do::SendChange { change, .. } if !change.live));
+}
+
+#[test]
+fn a_lane_that_withdraws_is_before_the_commit_or_too_late() {
+    // Before: nobody runs it.
+    let mut stage = Stage::new();
+    let live = stage.ready();
+    stage.lane.on_proof_lost(stage.now);
+    stage.siblings_are_ready();
+    assert_eq!((live.ticket(), live.missing().contains(2)), (None, true));
+    assert!(stage.lane.child().is_live());
+    // Too late: the others run it, so that this child lacks it.
+    let mut stage = Stage::new();
+    let live = stage.bound();
+    stage.lane.on_proof_lost(stage.now);
+    assert!(matches!(next_but_probes(&mut stage.lane, true, stage.now), Do::Wait { .. }));
+    assert_eq!(stage.lane.child().why().text, "lacks live change 1 (test): it went away before it was sent");
+    stage.siblings(200);
+    assert_eq!(stage.group.decide(&live, stage.now), Decision::Partial);
+    assert_eq!(stage.group.table().shared.floor(), 1, "what the client is told, it can read");
+}
+
+#[test]
+fn a_live_change_is_answered_for_all_or_told_in_parts() {
+    let outcomes: &[(u16, u16, Option<u16>)] = &[
+        // The siblings, this child, what the client is told.
+        (200, 200, Some(200)),
+        (404, 404, Some(404)),
+        (500, 500, Some(500)),
+        (200, 404, None),
+        (404, 200, None),
+        (200, 500, None),
+    ];
+    for (siblings, own, told) in outcomes {
+        let mut stage = Stage::new();
+        let live = stage.bound();
+        stage.send_next();
+        stage.siblings(*siblings);
+        assert!(matches!(stage.group.decide(&live, stage.now), Decision::Wait { .. }), "for all, whoever has answered");
+        stage.lane.on_answered(stage.now, *own, None);
+        let _ = stage.lane.next(stage.now);
+        let expected = told.map_or(Decision::Partial, |status| Decision::Answer { child: 0, status });
+        assert_eq!(stage.group.decide(&live, stage.now), expected, "{siblings} {own}");
+        let standing = if told.is_some() { Standing::Live } else { Standing::Diverged };
+        assert_eq!(stage.lane.standing, standing, "{siblings} {own}");
+    }
 }

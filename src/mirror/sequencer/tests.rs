@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::action::UnknownOutcome::Once;
 use crate::limits::CHANGE_PATIENCE;
-use crate::mirror::testing::{Like, at_ms, change, group, publish};
+use crate::mirror::testing::{Bell, Like, at_ms, change, group, live_change_with, publish};
 use crate::mirror::{Decision, Ring};
 use crate::probe::{Event, Failure};
 use crate::route::{Admin, Standing};
@@ -200,4 +200,32 @@ fn octets_are_room_too() {
     }
     let _ = sequencer.step(now);
     assert_eq!(changes[2].0.ticket().map(|ticket| ticket.sequence), Some(3));
+}
+
+#[test]
+fn under_all_or_refuse_a_change_needs_every_child() {
+    let (group, mut sequencer) = group(Like { level: Level::AllOrRefuse, ..Like::default() });
+    let now = at_ms(1);
+    let (numbered, _waiting) = publish(&group, &mut sequencer, Once, now);
+    assert_eq!(numbered.ticket().map(|ticket| ticket.awaited.len()), Some(3));
+    group.table().children[0].set_admin(Admin::Offline, "", now);
+    group.table().children[2].set_standing(Standing::Replaying, "", now);
+    let (refused, _waiting) = publish(&group, &mut sequencer, Once, now);
+    let decision = group.decide(&refused, now);
+    assert!(matches!(decision, Decision::Refused(Fault::NotQueueable(_))), "{decision:?}");
+    assert_eq!(refused.missing().iter().collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(group.last_sequence(), 1, "it leaves nothing behind");
+}
+
+#[test]
+fn a_client_that_gives_up_ends_what_gathers() {
+    let (group, mut sequencer) = asked(Like::default());
+    let now = at_ms(1_000);
+    let (live, _waiting) = live_change_with(&group, b"", now, Arc::new(Bell::default()));
+    group.submit(0, &live).expect("room");
+    let _ = sequencer.step(now);
+    let late = now + CHANGE_PATIENCE;
+    assert_eq!(group.decide(&live, late), Decision::Refused(Fault::Overloaded));
+    let (next, _waiting) = publish(&group, &mut sequencer, Once, late);
+    assert_eq!(next.ticket().map(|ticket| ticket.sequence), Some(1));
 }
