@@ -49,6 +49,12 @@ struct State {
     waiting: usize,
     /// Every read and change waits so long before its answer.
     pause: Duration,
+    /// Probes are read and not answered.
+    mute: bool,
+    /// Connections so far.
+    connections: u64,
+    /// Every request: the number of its connection, and the action.
+    exchanges: Vec<(u64, String)>,
     /// Connections to be cut when it stops.
     streams: Vec<TcpStream>,
 }
@@ -159,6 +165,17 @@ impl AciServer {
         self.shared.state().waiting
     }
 
+    /// Probes are not answered until this is called with false.
+    pub fn mute_probes(&self, mute: bool) {
+        self.shared.state().mute = mute;
+        self.shared.gate.notify_all();
+    }
+
+    /// Every request that has come: the number of its connection, and its action in small letters.
+    pub fn exchanges(&self) -> Vec<(u64, String)> {
+        self.shared.state().exchanges.clone()
+    }
+
     /// Every answer but a probe's takes so long.
     pub fn pause(&self, pause: Duration) {
         self.shared.state().pause = pause;
@@ -199,9 +216,14 @@ fn listen_on(listener: TcpListener, shared: &Arc<Shared>) -> JoinHandle<()> {
 fn serve(mut stream: TcpStream, shared: &Shared) {
     let set = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE * 4)));
     let mut unread = Vec::new();
+    let connection = {
+        let mut state = shared.state();
+        state.connections += 1;
+        state.connections
+    };
     while set.is_ok() {
         let Some(request) = next_request(&mut stream, &mut unread) else { break };
-        let answer = act(&request, shared);
+        let answer = act(&request, connection, shared);
         let Some(answer) = answer.filter(|_| !shared.down.load(Ordering::SeqCst)) else { break };
         if stream.write_all(&answer).is_err() {
             break;
@@ -234,11 +256,14 @@ fn next_request(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Option<Request>
 }
 
 /// Carries a request out; the answer, or `None` to vanish.
-fn act(request: &Request, shared: &Shared) -> Option<Vec<u8>> {
+fn act(request: &Request, connection: u64, shared: &Shared) -> Option<Vec<u8>> {
     let action = action(request);
     let mut state = shared.state();
+    state.exchanges.push((connection, action.clone()));
     if action == "getpid" {
         state.events.push(Event::Probe);
+        let mute = |state: &mut State| state.mute && !shared.down.load(Ordering::SeqCst);
+        drop(shared.gate.wait_while(state, mute).expect("no thread of this child has failed"));
         return Some(answer(200, &action, "<pid>1</pid>"));
     }
     if !CHANGES.contains(&action.as_str()) {
