@@ -11,7 +11,7 @@ use super::error::{Problems, Wrong};
 use super::settings::{TIMEOUT, WAIT, child_timeouts};
 use super::table::Table;
 use super::values::{HostPort, duration, host_port, integer, name, plain, text, word};
-use super::{Child, Group, probe, rule};
+use super::{AciErrors, Child, Group, probe, rule};
 use crate::action::{Class, Dialect, RuleSet, Rules};
 use crate::limits::{CHILDREN_MAX, WEIGHT_MAX};
 use crate::mirror::ack::Level;
@@ -71,6 +71,15 @@ pub(super) fn group(
     let write_deadline = table.or(problems, "write_deadline", WRITE_DEADLINE_DEFAULT, duration(TIMEOUT));
     let read_wait = table.or(problems, "read_wait", READ_WAIT_DEFAULT, duration(WAIT));
 
+    let aci_errors = if dialect == Dialect::Aci {
+        let ways = word("ways", AciErrors::ALL, AciErrors::as_str, &[]);
+        table.or(problems, "aci_errors", AciErrors::default(), ways)
+    } else {
+        let message = "`aci_errors` is of the dialect \"aci\", and this group speaks \"http\"";
+        table.misfit(problems, "aci_errors", message, "remove it: errors are problem documents (RFC 9457) here");
+        AciErrors::default()
+    };
+
     let probe_table = table.table(problems, "probe", format!("[{title}.probe]"));
     let probe = probe::options(probe_table, dialect, problems);
     let mut own = timeouts;
@@ -99,6 +108,7 @@ pub(super) fn group(
         children,
         probe,
         timeouts: own,
+        aci_errors,
     })
 }
 

@@ -1,8 +1,8 @@
 //! The straight line of a client's connection: head → action → read or change → reply → next.
 //!
 //! A task serves one request of one connection after another. Between requests a connection has no task: it is parked
-//! with its receive armed, and the next octet takes a task from the worker's free list. This file is the list of steps
-//! and the one place where a fault becomes an answer; each step is a call into another file.
+//! with its receive armed, and the next octet takes a task from the worker's free list. This file is the list of steps;
+//! each step is a call into another file.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -10,19 +10,20 @@ use std::time::Duration;
 
 use crate::action::{Asked, Class, Verdict};
 use crate::error::Fault;
-use crate::http::{Framing, Method, RequestHead, ResponseHead, fault_response};
+use crate::http::{Framing, RequestHead, ResponseHead};
 use crate::io::buffer::Group;
 use crate::io::exec::Conn;
-use crate::io::op::{Piece, Pieces};
+use crate::io::op::Pieces;
 use crate::limits::{HEAD_VECTOR_KEPT_MAX, LARGE_BODY_BYTES};
 use crate::mirror::Ticket;
 use crate::route::GroupTable;
 use crate::time::Time;
 use crate::worker::Worker;
+use crate::worker::fault::Wish;
 use crate::worker::heads::{HeadBytes, NoHead};
 use crate::worker::held::Held;
 use crate::worker::stats::Kind;
-use crate::worker::{change, held, read};
+use crate::worker::{Told, change, fault, held, own, read};
 
 /// What a serving task keeps from request to request, so that it allocates nothing at steady state.
 #[derive(Debug, Default)]
@@ -41,6 +42,8 @@ pub(crate) struct Desk {
     pub(crate) body_read: bool,
     /// The group and kind that the answer is counted under, once they are known.
     pub(crate) counted_as: Option<(usize, Kind)>,
+    /// How an ACI client wants its faults told, once that had to be found out while the request was there.
+    pub(crate) wish: Option<Wish>,
     /// The place in the order of the change being served, once it has one.
     pub(crate) ticket: Option<(u64, u64)>,
 }
@@ -51,6 +54,7 @@ impl Desk {
         self.request_bytes.shrink();
         self.response_bytes.shrink();
         self.counted_as = None;
+        self.wish = None;
         self.request.clear();
         self.request_bytes.clear();
         self.response_bytes.clear();
@@ -146,7 +150,7 @@ async fn exchange(worker: &Worker, desk: &mut Desk, client: &Conn) -> Next {
     if let Some((group, kind)) = desk.counted_as {
         worker.stats.groups[group].record(kind, fault.status(), worker.io.now().since(began));
     }
-    refuse(worker, desk, client, fault).await
+    fault::refuse(worker, desk, client, fault).await
 }
 
 async fn head(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) -> Result<(), NoHead> {
@@ -173,19 +177,31 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         return Err(Fault::BodyTooLarge);
     }
     let has_body = !desk.body_read;
-    let asked = Asked::of(head.method_name.of(octets), target, has_body, head.fields(octets));
+    let mut asked = Asked::of(head.method_name.of(octets), target, has_body, head.fields(octets));
+    let is_aci = worker.settings.told[group.index] != Told::Problem;
     let mut body: Option<Held> = None;
     let decision = match group.rules.classify(&asked)? {
         Verdict::Decided(decision) => decision,
         Verdict::NeedBody => {
             let whole = body.insert(held::body(worker, head, client).await?);
             desk.body_read = true;
-            match group.rules.classify(&asked.with_body(&whole.body))? {
+            asked = asked.with_body(&whole.body);
+            if is_aci {
+                desk.wish = Some(Wish::of(&asked));
+            }
+            match group.rules.classify(&asked)? {
                 Verdict::Decided(decision) => decision,
                 Verdict::NeedBody => return Err(Fault::Internal),
             }
         }
     };
+    if is_aci && decision.class != Class::Read && desk.wish.is_none() {
+        // The head of a change is gone when a fault may have to be told.
+        desk.wish = Some(Wish::of(&asked));
+    }
+    if is_aci && let Some(answer) = own::ask(worker, desk, client, group, decision.name.as_str(), &asked)? {
+        return Ok(own::send(worker, desk, client, answer).await);
+    }
     let stats = &worker.stats.groups[group.index];
     let (kind, answered) = match decision.class {
         Class::Refuse => return Err(Fault::ActionRefused),
@@ -208,33 +224,4 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         stats.cut.bump();
     }
     Ok(answered.next)
-}
-
-/// Turns a fault into an answer. The connection goes on only where the next octets are surely a request.
-async fn refuse(worker: &Worker, desk: &mut Desk, client: &Conn, fault: Fault) -> Next {
-    worker.stats.record_fault(fault);
-    tracing::debug!(client = %client.peer(), code = fault.code(), text = fault.text(), "refused");
-    if fault == Fault::ClientGone {
-        return Next::Cut;
-    }
-    let head = &desk.request;
-    let close = fault.closes() || !desk.body_read || !head.keep_alive || head.minor == 0 || worker.io.is_draining();
-    let head_request = head.method == Method::Head;
-    let sequence = desk.sequence_text();
-    let date = worker.date();
-    let mut extra: Vec<(&str, &[u8])> = vec![("Date", &date)];
-    if let Some(text) = &sequence {
-        extra.push(("Antiphon-Sequence", text.as_bytes()));
-    }
-    let mut out = desk.vector();
-    fault_response(&mut out, fault, close, head_request, &extra);
-    let mut pieces = std::mem::take(&mut desk.pieces);
-    pieces.push(Piece::Scratch(out));
-    match client.send(pieces, worker.io.now() + worker.settings.timeouts.client_write).await {
-        Ok(pieces) => {
-            desk.recycle(pieces);
-            if close { Next::Close } else { Next::Keep }
-        }
-        Err(_) => Next::Cut,
-    }
 }
