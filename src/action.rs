@@ -25,12 +25,14 @@
 use std::fmt;
 
 pub use self::explain::explain;
+pub use self::fields::{Parameters, Repeated};
 pub use self::name::ActionName;
 pub use self::rules::{Rule, RuleError, Rules};
 pub use self::sets::RuleSet;
 
 mod aci;
 mod explain;
+mod fields;
 mod form;
 mod http;
 mod multipart;

@@ -20,6 +20,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::{DriverChoice, Log, LogFormat, LogLevel};
 use crate::control::ChildName;
 use crate::demo::DemoOptions;
+use crate::limits::WEIGHT_MAX;
 
 /// Where the configuration is, unless `-c` says otherwise.
 pub const CONFIG_DEFAULT: &str = "/etc/antiphon/antiphon.toml";
@@ -101,6 +102,9 @@ enum Verb {
 
     /// List the children of a running antiphon, or decide about one
     Child(ChildArgs),
+
+    /// Show what each child has missed
+    Queue(QueueArgs),
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +175,33 @@ enum ChildVerb {
     ///
     /// Copy the data of a good child first: antiphon takes your word for it, and sends it what comes from now on.
     Attach(ChildArg),
+    /// Change its share of reads, until a restart; 0 is the last resort
+    Weight {
+        #[command(flatten)]
+        child: ChildArg,
+        /// 0 to 10000
+        #[arg(value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(..=i64::from(WEIGHT_MAX)))]
+        weight: u32,
+    },
+    /// Ask it now how it is
+    Probe(ChildArg),
+    /// Drop what it has missed: it is `needs_reseed` then, and comes back by `attach` only
+    Flush(ChildArg),
+}
+
+#[derive(Debug, Args)]
+struct QueueArgs {
+    #[command(flatten)]
+    socket: SocketArgs,
+
+    #[command(subcommand)]
+    verb: QueueVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum QueueVerb {
+    /// List the children with what waits for them
+    Ls,
 }
 
 #[derive(Debug, Args)]
@@ -204,6 +235,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, start_log: fn(Log)) -
         }
         Some(Verb::Status(args)) => dispatch::status(&args),
         Some(Verb::Child(args)) => dispatch::child(&args.socket, args.verb),
+        Some(Verb::Queue(args)) => dispatch::queue(&args.socket, args.verb),
         None => {
             complain("there is no command; try `antiphon --help`");
             ExitCode::from(EXIT_USAGE)
@@ -266,6 +298,10 @@ mod tests {
             "antiphon child --socket /tmp/s offline kv/a",
             "antiphon child offline a --socket /tmp/s",
             "antiphon child attach a -c a.toml",
+            "antiphon child weight g/a 0",
+            "antiphon child probe a",
+            "antiphon child flush a",
+            "antiphon queue ls --socket /tmp/s",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
@@ -281,6 +317,9 @@ mod tests {
             "antiphon check --group kv",
             "antiphon child",
             "antiphon child offline",
+            "antiphon child weight a",
+            "antiphon child weight a 10001",
+            "antiphon queue",
             "antiphon status --socket /a -c b",
         ] {
             assert!(parse(line).is_err(), "{line}");

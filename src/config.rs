@@ -17,11 +17,12 @@ mod summary;
 mod table;
 mod values;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use toml::de::DeTable;
 
 use self::error::{Problems, Wrong};
@@ -170,6 +171,21 @@ pub struct Listener {
     /// What goes where: each `[[listen.route]]` in the order of the file, then `group`. Never empty, and no route is
     /// covered by one before it.
     pub table: ListenerTable,
+    /// The actions that antiphon itself answers here, for clients in [`Admin::clients`] and groups of the dialect
+    /// `aci`.
+    pub own: Vec<OwnAction>,
+}
+
+words! {
+    /// What `[[listen]] own` can name.
+    OwnAction {
+        /// Shows the children and decides about them.
+        EngineManagement = "EngineManagement",
+        /// Shows what each child has missed.
+        DahReadQueue = "DAHReadQueue",
+        /// Drops what a child has missed.
+        DahFlushQueue = "DAHFlushQueue",
+    }
 }
 
 /// One `[group.NAME]`.
@@ -200,6 +216,20 @@ pub struct Group {
     pub probe: Options,
     /// `[group.NAME.timeouts]` over `[timeouts]`.
     pub timeouts: ChildTimeouts,
+    /// With which status errors of our own travel in the dialect `aci`.
+    pub aci_errors: AciErrors,
+}
+
+words! {
+    /// `[group.NAME] aci_errors`.
+    #[derive(Default)]
+    AciErrors {
+        /// With the HTTP status of the error.
+        #[default]
+        Status = "status",
+        /// With 200: for clients that read no answer with another status, as the Java ACI client.
+        Envelope = "envelope",
+    }
 }
 
 /// One `[[group.NAME.child]]`.
@@ -230,6 +260,17 @@ pub struct Admin {
     /// TCP address of `/healthz`, `/readyz`, `/metrics`, `/status` and the commands; loopback unless
     /// `allow_remote = true`.
     pub address: Option<SocketAddr>,
+    /// Networks whose clients may ask for `own` actions on data listeners; loopback by default.
+    pub clients: Vec<IpNet>,
+}
+
+impl Admin {
+    /// May a client with this address ask for `own` actions? An IPv4 address is one also where it comes as IPv6.
+    #[must_use]
+    pub fn allows(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        self.clients.iter().any(|network| network.contains(&client))
+    }
 }
 
 /// `[workers]`.

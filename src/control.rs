@@ -4,6 +4,7 @@
 //! it runs on tokio-uring where io_uring works and is wanted, else on tokio's own runtime. tokio-uring's operations
 //! are used for nothing that may be given up half-way: it has no cancellation.
 
+pub mod aci;
 pub mod admin;
 pub mod client;
 mod error;
@@ -11,6 +12,8 @@ pub mod front;
 mod listen;
 pub mod metrics;
 pub mod names;
+mod own;
+pub mod queue;
 pub mod status;
 
 use std::io;
@@ -18,7 +21,7 @@ use std::path::PathBuf;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub use admin::{ChildName, Command};
+pub use admin::{ChildName, ChildVerb, Command};
 pub use error::StartError;
 pub use front::Front;
 

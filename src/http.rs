@@ -2,13 +2,15 @@
 //!
 //! - [`head`] turns the octets of a head into a [`RequestHead`] or [`ResponseHead`], which has decided its framing;
 //! - [`body`] cuts the octets of a body out of that framing;
-//! - [`forward`] writes a head for the next hop, [`reply`] writes answers of our own.
+//! - [`forward`] writes a head for the next hop, [`reply`] writes answers of our own, [`aci`] what ACI clients expect
+//!   in them.
 //!
 //! Nothing here waits, allocates at steady state, or reads a clock. What we refuse we refuse with the rule's name
 //! ([`Fault`](crate::error::Fault)); what we accept has one reading only, and that reading is what we send.
 //!
 //! All positions are ranges of the caller's buffer, so that heads carry no lifetime and can be used again.
 
+pub mod aci;
 pub mod body;
 pub mod forward;
 pub mod head;
@@ -19,7 +21,7 @@ mod tests;
 pub use body::{CRLF, ChunkHead, Decoder, LAST_CHUNK, Step};
 pub use forward::{ToChild, ToClient, request_head, response_head};
 pub use head::{AnswerTo, RequestHead, ResponseHead};
-pub use reply::{fault_response, http_date, own_response, reason_phrase};
+pub use reply::{AciFault, aci_fault_response, fault_response, http_date, own_response, reason_phrase};
 
 /// A range of octets in the buffer that a head was parsed from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

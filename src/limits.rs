@@ -122,6 +122,9 @@ pub const MULTIPART_BOUNDARY_BYTES_MAX: usize = 70;
 const _: () = assert!(RULE_CONDITIONS_MAX <= u64::BITS as usize, "the conditions met are bits of a u64");
 const _: () = assert!(ACTION_NAME_BYTES_MAX <= u8::MAX as usize, "a name's length is one octet");
 
+/// The body of a request that we answer ourselves, octets: a form with a handful of parameters.
+pub const OWN_BODY_BYTES_MAX: usize = 64 * 1024;
+
 // === children ===
 
 /// A connection to a child that has been quiet for this long is asked for a sign of life (TCP keep-alive) ...

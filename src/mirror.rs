@@ -112,6 +112,8 @@ struct Post {
     wake: OnceLock<Arc<dyn Wake>>,
     /// The operator says that the child is identical again.
     attach: AtomicBool,
+    /// The operator gives up what the child has missed.
+    flush: AtomicBool,
     /// A change has been judged against this child.
     condemned: ArcSwapOption<Condemned>,
 }
@@ -216,6 +218,13 @@ impl MirrorGroup {
     pub fn attach(&self, child: usize) {
         // Release: what the operator did before is seen by the lane that takes this.
         self.posts[child].attach.store(true, Ordering::Release);
+        self.notice(child);
+    }
+
+    /// The operator gives up what `child` has missed: its lane sends it nothing more, and it needs a reseed. Does nothing
+    /// for a child that is live.
+    pub fn flush(&self, child: usize) {
+        self.posts[child].flush.store(true, Ordering::Relaxed);
         self.notice(child);
     }
 

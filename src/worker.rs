@@ -6,9 +6,11 @@
 
 mod change;
 mod connect;
+mod fault;
 mod heads;
 mod held;
 mod lane;
+pub mod own;
 mod pool;
 mod read;
 mod relay;
@@ -36,6 +38,7 @@ use crate::mirror::{Budget, MirrorGroup, Wake};
 use crate::route::{Chooser, RouteTable};
 use crate::sync::{Arc, AtomicU8, AtomicUsize, Ordering};
 use crate::time::{self, Time};
+use crate::worker::own::Own;
 use crate::worker::pool::Pool;
 use crate::worker::relay::Pace;
 use crate::worker::stats::WorkerStats;
@@ -55,6 +58,8 @@ pub struct Common {
     pub settings: Settings,
     /// How control ends the workers.
     pub stop: Arc<Stop>,
+    /// Who answers the actions of [`Settings::own`].
+    pub own: Arc<dyn Own>,
 }
 
 /// Time-outs and limits that do not change while a worker runs.
@@ -66,6 +71,22 @@ pub struct Settings {
     pub limits: Limits,
     /// One a group: how long a read waits for a child that is current.
     pub read_wait: Arc<[Duration]>,
+    /// One a group: how a fault is told to its clients.
+    pub told: Arc<[Told]>,
+    /// One a listener: the actions, in lower case, that we answer ourselves in groups of the dialect `aci`.
+    pub own: Arc<[Vec<String>]>,
+}
+
+/// How a fault is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// As a problem document (RFC 9457).
+    Problem,
+    /// In the envelope of ACI.
+    Aci {
+        /// With the status 200.
+        as_200: bool,
+    },
 }
 
 impl Settings {
@@ -193,6 +214,7 @@ pub(crate) struct Worker {
     pub(crate) stats: Arc<WorkerStats>,
     /// Wakes this worker; given to whatever its tasks wait for.
     pub(crate) wake: Arc<dyn Wake>,
+    pub(crate) own: Arc<dyn Own>,
     pub(crate) pool: Pool,
     /// The `Date` field's value, and when it is to be written anew.
     date: Cell<([u8; 29], Time)>,
@@ -277,7 +299,7 @@ pub fn spawn(setup: Setup, common: Common) -> Result<Handle, SpawnError> {
 }
 
 fn run(io: Io, index: usize, listeners: Vec<OwnedFd>, stats: Arc<WorkerStats>, common: Common) -> io::Result<()> {
-    let Common { routes, mirrors, budget, workers, settings, stop } = common;
+    let Common { routes, mirrors, budget, workers, settings, stop, own } = common;
     io.limit_connections(settings.limits.connections_max);
     let mut cache = Cache::new(routes);
     let snapshot = cache.load().clone();
@@ -289,6 +311,7 @@ fn run(io: Io, index: usize, listeners: Vec<OwnedFd>, stats: Arc<WorkerStats>, c
         budget,
         settings,
         stats,
+        own,
         pool: Pool::default(),
         date: Cell::new((http_date(0), Time::ZERO)),
         chooser: RefCell::new(Chooser::new(index as u64)),

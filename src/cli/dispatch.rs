@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{ChildVerb, EXIT_CONFIG, LogArgs, SocketArgs, check, complain, say};
+use super::{ChildVerb, EXIT_CONFIG, LogArgs, QueueVerb, SocketArgs, check, complain, say};
 use crate::config::{ADMIN_SOCKET_DEFAULT, Log, LogLevel};
-use crate::control::{self, Command, ConfigSource};
+use crate::control::{self, ChildVerb as Order, Command, ConfigSource};
 use crate::demo::{self, DemoOptions};
 use crate::io;
 
@@ -46,12 +46,20 @@ pub(super) fn status(socket: &SocketArgs) -> ExitCode {
 pub(super) fn child(socket: &SocketArgs, verb: ChildVerb) -> ExitCode {
     let command = match verb {
         ChildVerb::Ls => Command::ChildList,
-        ChildVerb::Offline(arg) => Command::ChildOffline(arg.child),
-        ChildVerb::Online(arg) => Command::ChildOnline(arg.child),
-        ChildVerb::Primary(arg) => Command::ChildPrimary(arg.child),
-        ChildVerb::Attach(arg) => Command::ChildAttach(arg.child),
+        ChildVerb::Offline(arg) => Command::Child(arg.child, Order::Offline),
+        ChildVerb::Online(arg) => Command::Child(arg.child, Order::Online),
+        ChildVerb::Primary(arg) => Command::Child(arg.child, Order::Primary),
+        ChildVerb::Attach(arg) => Command::Child(arg.child, Order::Attach),
+        ChildVerb::Weight { child, weight } => Command::Child(child.child, Order::Weight(weight)),
+        ChildVerb::Probe(arg) => Command::Child(arg.child, Order::Probe),
+        ChildVerb::Flush(arg) => Command::Child(arg.child, Order::Flush),
     };
     call(socket, &command)
+}
+
+/// `antiphon queue ls`.
+pub(super) fn queue(socket: &SocketArgs, QueueVerb::Ls: QueueVerb) -> ExitCode {
+    call(socket, &Command::QueueList)
 }
 
 fn call(args: &SocketArgs, command: &Command) -> ExitCode {

@@ -11,7 +11,7 @@ use super::error::{Problems, Wrong};
 use super::settings::{TIMEOUT, WAIT, child_timeouts};
 use super::table::Table;
 use super::values::{HostPort, duration, host_port, integer, name, plain, text, word};
-use super::{Child, Group, probe, rule};
+use super::{AciErrors, Child, Group, probe, rule};
 use crate::action::{Class, Dialect, RuleSet, Rules};
 use crate::limits::{CHANGE_DEADLINE, CHILDREN_MAX, WEIGHT_MAX};
 use crate::mirror::ack::Level;
@@ -74,6 +74,15 @@ pub(super) fn group(
     let live_wait = table.or(problems, "live_wait", LIVE_WAIT_DEFAULT, duration(LIVE_WAIT));
     let read_wait = table.or(problems, "read_wait", READ_WAIT_DEFAULT, duration(WAIT));
 
+    let aci_errors = if dialect == Dialect::Aci {
+        let ways = word("ways", AciErrors::ALL, AciErrors::as_str, &[]);
+        table.or(problems, "aci_errors", AciErrors::default(), ways)
+    } else {
+        let message = "`aci_errors` is of the dialect \"aci\", and this group speaks \"http\"";
+        table.misfit(problems, "aci_errors", message, "remove it: errors are problem documents (RFC 9457) here");
+        AciErrors::default()
+    };
+
     let probe_table = table.table(problems, "probe", format!("[{title}.probe]"));
     let probe = probe::options(probe_table, dialect, problems);
     let mut own = timeouts;
@@ -103,6 +112,7 @@ pub(super) fn group(
         children,
         probe,
         timeouts: own,
+        aci_errors,
     })
 }
 

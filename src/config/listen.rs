@@ -5,12 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::Listener;
 use super::error::{Problems, Wrong};
 use super::table::Table;
-use super::values::{Judged, did_you_mean, host_name, socket_address, text};
+use super::values::{Judged, did_you_mean, host_name, list, socket_address, text, word};
+use super::{Listener, OwnAction};
 use crate::limits::{LISTENERS_MAX, ROUTES_MAX};
 use crate::route::{HostPattern, ListenerTable, Route};
+
+const OWN_LATER: &[(&str, &str)] = &[("DiscoverFronts", "leave it out; this instance is the only front until then")];
 
 /// Every `[[listen]]`, and their addresses with their places. `groups` are the groups' names by index.
 pub(super) fn listeners(
@@ -25,9 +27,9 @@ pub(super) fn listeners(
     let mut listeners = Vec::new();
     let mut addresses: Vec<Spanned<SocketAddr>> = Vec::new();
     for table in tables.into_iter().take(LISTENERS_MAX) {
-        let Some((address, table)) = listener(table, groups, problems) else { continue };
+        let Some((address, table, own)) = listener(table, groups, problems) else { continue };
         clash(&address, &addresses, problems);
-        listeners.push(Listener { address: *address.get_ref(), v6_only: false, table });
+        listeners.push(Listener { address: *address.get_ref(), v6_only: false, table, own });
         addresses.push(address);
     }
     for index in 0..listeners.len() {
@@ -56,7 +58,7 @@ fn listener(
     mut table: Table<'_>,
     groups: &[&str],
     problems: &mut Problems,
-) -> Option<(Spanned<SocketAddr>, ListenerTable)> {
+) -> Option<(Spanned<SocketAddr>, ListenerTable, Vec<OwnAction>)> {
     let address = table.required(problems, "address", "add `address = \"0.0.0.0:9060\"`", socket_address);
     let route_tables = table.tables(problems, "route", "[[listen.route]]");
     if table.is_open("group") && table.is_open("route") {
@@ -75,6 +77,8 @@ fn listener(
         }
         index_of(&name, groups, problems)
     });
+    let owns = word("actions", OwnAction::ALL, OwnAction::as_str, OWN_LATER);
+    let own = table.or(problems, "own", OwnAction::ALL.to_vec(), list(owns));
     let later = "this listener speaks plain HTTP; put a TLS terminator before it until then";
     table.not_yet(problems, "tls", later);
     table.not_yet(
@@ -82,9 +86,8 @@ fn listener(
         "proxy_protocol",
         "remove it; the peer of the connection is taken for the client until then",
     );
-    table.not_yet(problems, "own", "remove it; what antiphon itself answers is on the [admin] address until then");
     table.finish(problems);
-    Some((address?, ListenerTable { routes, default }))
+    Some((address?, ListenerTable { routes, default }, own))
 }
 
 /// The routes in the order of the file. One that an earlier one covers would never be taken, and is refused.

@@ -1,15 +1,18 @@
 //! The sections that are about the process and not about a group: `[admin]`, `[workers]`, `[timeouts]`, `[limits]`,
 //! `[log]`.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use toml::Spanned;
+use toml::de::DeValue;
 
 use super::error::{Problems, Wrong};
 use super::table::Table;
-use super::values::{Octets, boolean, duration, integer, plain, size, socket_address, word};
+use super::values::{Judged, Octets, boolean, duration, integer, list, plain, size, socket_address, text, word};
 use super::{ADMIN_SOCKET_DEFAULT, Admin, ClientTimeouts, DriverChoice, Limits, Log, LogFormat, LogLevel, Workers};
 use crate::limits;
 use crate::route::ChildTimeouts;
@@ -24,7 +27,10 @@ pub(super) const WAIT: RangeInclusive<Duration> = Duration::ZERO..=limits::DURAT
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { socket: PathBuf::from(ADMIN_SOCKET_DEFAULT), socket_named: false, address: None }
+        let loopback = [IpAddr::from([127, 0, 0, 0]), Ipv6Addr::LOCALHOST.into()];
+        let clients = loopback.into_iter().zip([8, 128]).map(|(address, length)| IpNet::new_assert(address, length));
+        let socket = PathBuf::from(ADMIN_SOCKET_DEFAULT);
+        Self { socket, socket_named: false, address: None, clients: clients.collect() }
     }
 }
 
@@ -97,8 +103,19 @@ pub(super) fn admin(mut table: Table<'_>, problems: &mut Problems) -> (Admin, Op
         }
         admin.address = Some(address.into_inner());
     }
+    admin.clients = table.or(problems, "admin_clients", admin.clients, list(network));
     table.finish(problems);
     (admin, place)
+}
+
+/// A network, or one address.
+fn network(value: &DeValue<'_>) -> Judged<IpNet> {
+    let found = text(value)?;
+    let one = || found.parse::<IpAddr>().map(IpNet::from);
+    found.parse::<IpNet>().or_else(|_| one()).map_err(|_| {
+        let help = "write \"10.0.0.0/8\", \"2001:db8::/32\" or one address: \"10.0.0.7\"";
+        Wrong::new(format!("{found:?} is not a network"), help)
+    })
 }
 
 /// `[workers]`.

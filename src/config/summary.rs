@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::values::{Octets, Spelled};
 use super::{Config, DriverChoice, Group, Listener};
+use crate::action::Dialect;
 use crate::mirror::ack::Level;
 use crate::route::HostPattern;
 
@@ -25,6 +26,12 @@ impl Config {
         }
         let address = self.admin.address.map_or_else(String::new, |address| format!(" and {address}"));
         writeln!(out, "admin    {}{address}", self.admin.socket.display())?;
+        let owns = |listener: &Listener| !listener.own.is_empty();
+        if self.listeners.iter().any(owns) && self.groups.iter().any(|group| group.dialect == Dialect::Aci) {
+            let clients: Vec<_> = self.admin.clients.iter().map(ToString::to_string).collect();
+            let clients = if clients.is_empty() { "nobody".to_owned() } else { clients.join(", ") };
+            writeln!(out, "         and EngineManagement and its like on the listeners, for {clients}")?;
+        }
         let count = self.workers.count.map_or_else(|| "one a core".to_owned(), |count| count.to_string());
         let driver = match self.workers.driver {
             DriverChoice::Auto => "io_uring, or epoll where that is missing",

@@ -6,15 +6,16 @@
 use std::fmt;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use super::front::View;
-use super::metrics;
 use super::status::Status;
+use super::{aci, metrics, queue};
+use crate::limits::WEIGHT_MAX;
 use crate::route::{Admin, Policy, Shown, Standing};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::time;
@@ -26,14 +27,10 @@ pub enum Command {
     Status,
     /// The children only.
     ChildList,
-    /// No reads, no probes; changes wait for it.
-    ChildOffline(ChildName),
-    /// It is used again, after it has been sent what it missed.
-    ChildOnline(ChildName),
-    /// It leads its group.
-    ChildPrimary(ChildName),
-    /// The operator's word that it is identical to its siblings again.
-    ChildAttach(ChildName),
+    /// What each child has missed.
+    QueueList,
+    /// An order about a child.
+    Child(ChildName, ChildVerb),
 }
 
 /// A child as an operator names it: `NAME`, or `GROUP/NAME` where the name alone has two meanings.
@@ -70,32 +67,46 @@ pub struct NotAName;
 /// What can be ordered of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildVerb {
-    /// See [`Command::ChildOffline`].
+    /// No reads, no probes; changes wait for it.
     Offline,
-    /// See [`Command::ChildOnline`].
+    /// It is used again, after it has been sent what it missed.
     Online,
-    /// See [`Command::ChildPrimary`].
+    /// It leads its group.
     Primary,
-    /// See [`Command::ChildAttach`].
+    /// The operator's word that it is identical to its siblings again.
     Attach,
-}
-
-impl Command {
-    /// The child and the order, if it is one.
-    pub(super) const fn order(&self) -> Option<(&ChildName, ChildVerb)> {
-        match self {
-            Self::Status | Self::ChildList => None,
-            Self::ChildOffline(name) => Some((name, ChildVerb::Offline)),
-            Self::ChildOnline(name) => Some((name, ChildVerb::Online)),
-            Self::ChildPrimary(name) => Some((name, ChildVerb::Primary)),
-            Self::ChildAttach(name) => Some((name, ChildVerb::Attach)),
-        }
-    }
+    /// Its share of reads, at most [`WEIGHT_MAX`].
+    Weight(u32),
+    /// It is asked now how it is.
+    Probe,
+    /// What it missed is dropped: it needs a reseed.
+    Flush,
 }
 
 impl ChildVerb {
-    /// All, in the order of the help text.
-    pub const ALL: [Self; 4] = [Self::Offline, Self::Online, Self::Primary, Self::Attach];
+    /// All words, in the order of the help text.
+    pub const NAMES: [&'static str; 7] = ["offline", "online", "primary", "attach", "weight", "probe", "flush"];
+
+    /// The order that a word names. A weight comes as a value beside it, which the others do not have.
+    ///
+    /// # Errors
+    /// What is missing or wrong.
+    pub fn named(word: &str, value: Option<&str>) -> Result<Self, NotAnOrder> {
+        let verb = match word {
+            "offline" => Self::Offline,
+            "online" => Self::Online,
+            "primary" => Self::Primary,
+            "attach" => Self::Attach,
+            "probe" => Self::Probe,
+            "flush" => Self::Flush,
+            "weight" => {
+                let weight = value.and_then(|value| value.parse().ok()).filter(|weight| *weight <= WEIGHT_MAX);
+                return weight.map(Self::Weight).ok_or(NotAnOrder::Weight);
+            }
+            other => return Err(NotAnOrder::Word(other.to_owned())),
+        };
+        Ok(verb)
+    }
 
     /// The word for it.
     #[must_use]
@@ -105,6 +116,9 @@ impl ChildVerb {
             Self::Online => "online",
             Self::Primary => "primary",
             Self::Attach => "attach",
+            Self::Weight(_) => "weight",
+            Self::Probe => "probe",
+            Self::Flush => "flush",
         }
     }
 }
@@ -113,6 +127,17 @@ impl fmt::Display for ChildVerb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Words that are no order.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAnOrder {
+    /// No such word.
+    #[error("there is no order {0:?}; there are {names}", names = ChildVerb::NAMES.join(", "))]
+    Word(String),
+    /// A weight without a number, or with too large a one.
+    #[error("a weight is a number from 0 to {WEIGHT_MAX}")]
+    Weight,
 }
 
 /// Why an order was not carried out.
@@ -127,6 +152,12 @@ pub enum Refused {
     /// The child is live: nothing is missing on it.
     #[error("{0:?} is {1} and has every change: there is nothing to attach")]
     NothingToAttach(String, Shown),
+    /// The child is live: nothing waits for it.
+    #[error("{0:?} is {1} and is sent every change: there is nothing to flush")]
+    NothingToFlush(String, Shown),
+    /// An offline child is not asked anything.
+    #[error("{0:?} is offline: it is not probed until it is online")]
+    NotProbed(String),
     /// There is no such group.
     #[error("there is no group {0:?}; `antiphon child ls` lists them")]
     NoSuchGroup(String),
@@ -148,11 +179,11 @@ impl Desk {
         Status::of(&self.view, self.draining.load(Ordering::Relaxed))
     }
 
-    /// Carries out an order; tells what was done.
+    /// Carries out an order; tells what was done. `by` is who gave it, for the log.
     ///
     /// # Errors
-    /// The child cannot be told from the name.
-    pub fn order(&self, group: Option<&str>, name: &str, verb: ChildVerb) -> Result<String, Refused> {
+    /// The child cannot be told from the name, or is not in a state for the order.
+    pub fn order(&self, group: Option<&str>, name: &str, verb: ChildVerb, by: &str) -> Result<String, Refused> {
         let routes = self.view.routes.load_full();
         if let Some(group) = group
             && !routes.groups.iter().any(|table| &*table.name == group)
@@ -178,6 +209,27 @@ impl Desk {
             ChildVerb::Attach if child.standing() == Standing::Live => {
                 return Err(Refused::NothingToAttach(name.to_owned(), before));
             }
+            ChildVerb::Flush if child.standing() == Standing::Live => {
+                return Err(Refused::NothingToFlush(name.to_owned(), before));
+            }
+            ChildVerb::Flush if child.standing() == Standing::NeedsReseed => {
+                "needs a reseed already: nothing waits for it"
+            }
+            ChildVerb::Probe if child.admin() == Admin::Offline => return Err(Refused::NotProbed(name.to_owned())),
+            ChildVerb::Weight(weight) if child.weight() == weight => "had that weight already",
+            ChildVerb::Weight(weight) => {
+                child.set_weight(weight);
+                "has its new weight, until a restart"
+            }
+            ChildVerb::Probe => {
+                child.health().want_probe();
+                mirror.notice(child.index);
+                "is being asked how it is"
+            }
+            ChildVerb::Flush => {
+                mirror.flush(child.index);
+                "is sent nothing of what it missed: it needs a reseed, and then an attach"
+            }
             ChildVerb::Offline => {
                 child.set_admin(Admin::Offline, "offline by the operator", now);
                 mirror.notice(child.index);
@@ -201,7 +253,7 @@ impl Desk {
                 "is taken as identical as of now: once a probe is good it gets the next change, and reads"
             }
         };
-        tracing::info!(group = %table.name, child = %child.name, %verb, %before, "order of the operator");
+        tracing::info!(group = %table.name, child = %child.name, %verb, %before, by, "order of the operator");
         Ok(format!("{}/{} {done}", table.name, child.name))
     }
 }
@@ -214,8 +266,10 @@ pub fn router(desk: Desk, guarded: bool) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(|State(desk): State<Desk>| async move { metrics_answer(&desk) }))
         .route("/status", get(status))
+        .route("/v1/queue", get(|State(desk): State<Desk>| async move { axum::Json(queue::of(&desk.view)) }))
         .route("/v1/children/{group}/{name}/{verb}", post(order_in_group))
         .route("/v1/children/{name}/{verb}", post(order))
+        .fallback(move |State(desk): State<Desk>, request: Request| aci::serve(desk, request, guarded))
         .with_state(desk);
     if guarded { router.layer(middleware::from_fn(guard)) } else { router }
 }
@@ -266,27 +320,48 @@ async fn status(State(desk): State<Desk>, headers: HeaderMap) -> Response {
     axum::Json(desk.status()).into_response()
 }
 
-async fn order(State(desk): State<Desk>, Path((name, verb)): Path<(String, String)>) -> Response {
-    answer(&desk, None, &name, &verb)
+async fn order(
+    State(desk): State<Desk>,
+    Path((name, verb)): Path<(String, String)>,
+    Query(value): Query<Value>,
+) -> Response {
+    answer(&desk, None, &name, &verb, value.to.as_deref())
+}
+
+/// `?to=`: the value that `weight` needs.
+#[derive(serde::Deserialize)]
+struct Value {
+    to: Option<String>,
 }
 
 async fn order_in_group(
     State(desk): State<Desk>,
     Path((group, name, verb)): Path<(String, String, String)>,
+    Query(value): Query<Value>,
 ) -> Response {
-    answer(&desk, Some(&group), &name, &verb)
+    answer(&desk, Some(&group), &name, &verb, value.to.as_deref())
 }
 
-fn answer(desk: &Desk, group: Option<&str>, name: &str, verb: &str) -> Response {
-    let Some(verb) = ChildVerb::ALL.into_iter().find(|one| one.name() == verb) else {
-        let words = ChildVerb::ALL.map(ChildVerb::name).join(", ");
-        return (StatusCode::NOT_FOUND, format!("there is no order {verb:?}; there are {words}\n")).into_response();
+fn answer(desk: &Desk, group: Option<&str>, name: &str, verb: &str, value: Option<&str>) -> Response {
+    let verb = match ChildVerb::named(verb, value) {
+        Ok(verb) => verb,
+        Err(wrong @ NotAnOrder::Word(_)) => return (StatusCode::NOT_FOUND, format!("{wrong}\n")).into_response(),
+        Err(wrong @ NotAnOrder::Weight) => return (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response(),
     };
-    match desk.order(group, name, verb) {
+    match desk.order(group, name, verb, "the admin side") {
         Ok(done) => format!("{done}\n").into_response(),
-        Err(refused @ (Refused::WhichGroup(_) | Refused::NothingToAttach(..))) => {
-            (StatusCode::CONFLICT, format!("{refused}\n")).into_response()
+        Err(refused) => (refused.status(), format!("{refused}\n")).into_response(),
+    }
+}
+
+impl Refused {
+    /// The HTTP status for it.
+    pub(super) const fn status(&self) -> StatusCode {
+        match self {
+            Self::NoSuchChild(_) | Self::NoSuchGroup(_) => StatusCode::NOT_FOUND,
+            Self::WhichGroup(_) | Self::NothingToAttach(..) | Self::NothingToFlush(..) | Self::NotProbed(_) => {
+                StatusCode::CONFLICT
+            }
         }
-        Err(refused) => (StatusCode::NOT_FOUND, format!("{refused}\n")).into_response(),
     }
 }

@@ -11,7 +11,8 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
-use super::admin::{ChildName, Command};
+use super::admin::{ChildName, ChildVerb, Command};
+use super::queue::Queue;
 use super::status::Status;
 use crate::limits::{ADMIN_ANSWER_BYTES_MAX, ADMIN_TIMEOUT};
 
@@ -68,10 +69,14 @@ async fn exchange(socket: &Path, command: &Command) -> Result<Reply, ClientError
         .map_err(|error| ClientError::Unreachable { path: socket.to_owned(), error })?;
     let talk = |error: &dyn fmt::Display| ClientError::Talk(error.to_string());
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| talk(&error))?;
-    let (method, path) = match command.order() {
-        None => ("GET", "/status".to_owned()),
-        Some((ChildName { group: Some(group), name }, verb)) => ("POST", format!("/v1/children/{group}/{name}/{verb}")),
-        Some((ChildName { group: None, name }, verb)) => ("POST", format!("/v1/children/{name}/{verb}")),
+    let (method, path) = match command {
+        Command::Status | Command::ChildList => ("GET", "/status".to_owned()),
+        Command::QueueList => ("GET", "/v1/queue".to_owned()),
+        Command::Child(ChildName { group, name }, verb) => {
+            let group = group.as_ref().map_or_else(String::new, |group| format!("{group}/"));
+            let value = if let ChildVerb::Weight(weight) = verb { format!("?to={weight}") } else { String::new() };
+            ("POST", format!("/v1/children/{group}{name}/{verb}{value}"))
+        }
     };
     let request = Request::builder().method(method).uri(path).header("host", "localhost").body(Empty::<Bytes>::new());
     let request = request.map_err(|error| talk(&error))?;
@@ -98,6 +103,11 @@ fn show(command: &Command, text: String) -> Result<Reply, ClientError> {
             let groups: Vec<_> = parsed()?.groups.iter().map(ToString::to_string).collect();
             groups.join("\n")
         }
-        _ => text,
+        Command::QueueList => {
+            let queues = serde_json::from_str::<Vec<Queue>>(&text);
+            let queues = queues.map_err(|error| ClientError::Talk(error.to_string()))?;
+            queues.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        }
+        Command::Child(..) => text,
     }))
 }

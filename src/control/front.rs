@@ -13,7 +13,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::error::StartError;
 use super::names;
-use crate::config::{self, Config};
+use super::own::Counter;
+use crate::action::Dialect;
+use crate::config::{self, AciErrors, Config, OwnAction};
 use crate::io::buffer::Sizes;
 use crate::io::exec::Stats;
 use crate::io::host;
@@ -26,7 +28,7 @@ use crate::sync::Arc;
 use crate::time::{self, Time};
 use crate::worker::sequencer::{self, SequencerThread, SequencerWake};
 use crate::worker::stats::WorkerStats;
-use crate::worker::{self, Common, Handle, Settings, Setup, SpawnError, Stop};
+use crate::worker::{self, Common, Handle, Settings, Setup, SpawnError, Stop, Told};
 
 /// What the admin side sees and moves of a front. Shared with the threads; everything in it is atomic.
 pub struct View {
@@ -46,6 +48,8 @@ pub struct View {
     pub groups: Vec<GroupView>,
     /// Where clients come in.
     pub listeners: Vec<SocketAddr>,
+    /// Where the admin side is, over TCP.
+    pub admin: Option<SocketAddr>,
     /// The driver of the workers.
     pub driver: &'static str,
     /// How that was set up.
@@ -92,6 +96,7 @@ impl Front {
         let listeners = config.listeners.iter().map(|listener| listener.table.clone()).collect();
         let routes = Arc::new(ArcSwap::from_pointee(RouteTable::new(listeners, groups)));
         let stop = Arc::new(Stop::default());
+        let own = Arc::new(Counter::new(config));
         // The rings keep their changes' bodies until newer ones push them out: what is in flight comes on top.
         let rings = config.groups.len().saturating_mul(config.limits.ring_bytes_max);
         let budget = Budget::new(config.limits.action_bytes_in_flight_max.saturating_add(rings));
@@ -104,8 +109,11 @@ impl Front {
                 timeouts: config.timeouts,
                 limits: config::Limits { connections_max, ..config.limits },
                 read_wait: config.groups.iter().map(|group| group.read_wait).collect(),
+                told: config.groups.iter().map(told).collect(),
+                own: config.listeners.iter().map(|listener| lower(&listener.own)).collect(),
             },
             stop: stop.clone(),
+            own: own.clone(),
         };
         let sequencer = sequencer::spawn(sequencers, &wake).map_err(StartError::Thread)?;
         let mut workers: Vec<Handle> = Vec::with_capacity(count);
@@ -139,10 +147,12 @@ impl Front {
             budget,
             groups: config.groups.iter().map(group_view).collect(),
             listeners: config.listeners.iter().map(|listener| listener.address).collect(),
+            admin: config.admin.address,
             driver: first.driver,
             detail: first.detail.clone(),
             fallback: workers.iter().find_map(|worker| worker.fallback.clone()),
         });
+        own.open(&view);
         Ok(Self { view, workers, sequencer, stop })
     }
 
@@ -294,6 +304,17 @@ fn mirror_setup(
         ring_bytes_max: config.limits.ring_bytes_max,
         catch_up_help: CATCH_UP_HELP,
         sequencer,
+    }
+}
+
+fn lower(actions: &[OwnAction]) -> Vec<String> {
+    actions.iter().map(|action| action.as_str().to_ascii_lowercase()).collect()
+}
+
+fn told(group: &config::Group) -> Told {
+    match group.dialect {
+        Dialect::Http => Told::Problem,
+        Dialect::Aci => Told::Aci { as_200: group.aci_errors == AciErrors::Envelope },
     }
 }
 

@@ -5,6 +5,7 @@
 use std::io::Write as _;
 
 use super::Framing;
+use super::aci::{Format, Trouble, error_envelope};
 use super::forward::{OUR_NAME, field, framing, status_line};
 use crate::error::Fault;
 
@@ -39,6 +40,45 @@ pub fn fault_response(
     body.extend_from_slice(b"}\n");
 
     let begin = begin(out, status, "application/problem+json", close, extra);
+    finish_fault(begin, fault, &body, head_request);
+}
+
+/// How a fault is told to a client of the dialect `aci`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AciFault<'a> {
+    /// The action as far as it is known.
+    pub action: &'a str,
+    /// As the request wanted it.
+    pub format: Format,
+    /// With the status 200: for clients that read no answer with another one.
+    pub as_200: bool,
+    /// The time of day ([`http_date`]).
+    pub date: &'a [u8; 29],
+    /// What differs from case to case, added to the description: which children, and what became of each.
+    pub particulars: &'a str,
+}
+
+/// The answer to a fault in the envelope of ACI, appended to `out`; otherwise as [`fault_response`].
+pub fn aci_fault_response(
+    out: &mut Vec<u8>,
+    fault: Fault,
+    aci: &AciFault<'_>,
+    close: bool,
+    head_request: bool,
+    extra: &[(&str, &[u8])],
+) {
+    let mut trouble = Trouble::of(fault);
+    if !aci.particulars.is_empty() {
+        trouble.description = format!("{} {}", aci.particulars, trouble.description).trim_end().to_owned().into();
+    }
+    let body = error_envelope(aci.action, &trouble, aci.date, aci.format);
+    let status = if aci.as_200 { 200 } else { fault.status() };
+    let begin = begin(out, status, aci.format.content_type(), close, extra);
+    finish_fault(begin, fault, &body, head_request);
+}
+
+/// The fields that every answer to a fault has, and its body.
+fn finish_fault(begin: &mut Vec<u8>, fault: Fault, body: &[u8], head_request: bool) {
     let error = format!("{OUR_NAME}; error={}", fault.proxy_status());
     field(begin, "Proxy-Status", error.as_bytes());
     // An answer to a fault says nothing about the resource (RFC 9110 15.1: some of these may be stored otherwise).
@@ -46,11 +86,11 @@ pub fn fault_response(
     if let Some(seconds) = fault.retry_after_s() {
         field(begin, "Retry-After", seconds.to_string().as_bytes());
     }
-    if status == 405 {
+    if fault.status() == 405 {
         // RFC 9110 15.5.6 requires it. What we refuse ourselves we refuse for every target.
         field(begin, "Allow", b"GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH");
     }
-    finish(begin, &body, head_request);
+    finish(begin, body, head_request);
 }
 
 /// An answer of our own, appended to `out`. `extra` fields must be well formed. To an HTTP/1.0 client, `close`.

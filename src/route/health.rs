@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::probe::{self, Action, Event, Options, State};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::time::Time;
 
 /// An answer is noted only when the last noted one is older than this: a busy child's word is then read by all cores
@@ -25,6 +25,8 @@ pub struct Health {
     answered: AtomicU64,
     /// Until then a probe is under way, in nanoseconds; 0 is none.
     asked: AtomicU64,
+    /// The operator wants it asked now, due or not.
+    wanted: AtomicBool,
 }
 
 /// What an event did.
@@ -42,7 +44,12 @@ impl Health {
     /// A child that nothing is known of ([`State::new`]).
     #[must_use]
     pub fn new() -> Self {
-        Self { word: AtomicU64::new(State::new().to_word()), answered: AtomicU64::new(0), asked: AtomicU64::new(0) }
+        Self {
+            word: AtomicU64::new(State::new().to_word()),
+            answered: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
+        }
     }
 
     /// The state now.
@@ -86,7 +93,7 @@ impl Health {
     /// When to ask the child next; passed means now. While a probe is under way, when to give it up.
     #[must_use]
     pub fn next_probe(&self, options: &Options, seed: u64) -> Time {
-        let due = probe::next_probe(self.state(), self.last_answer(), options, seed);
+        let due = self.due(options, seed);
         due.max(Time::from_nanos(self.asked.load(Ordering::Relaxed)))
     }
 
@@ -94,12 +101,29 @@ impl Health {
     /// reported ([`Event::ProbeGood`], [`Event::ProbeBad`]) or its time-out has passed with no report.
     pub fn claim_probe(&self, now: Time, options: &Options, seed: u64) -> bool {
         let asked = self.asked.load(Ordering::Relaxed);
-        let due = probe::next_probe(self.state(), self.last_answer(), options, seed);
+        let due = self.due(options, seed);
         if now < due || now < Time::from_nanos(asked) {
             return false;
         }
         let until = now + options.timeout + REPORT_WITHIN;
-        self.asked.compare_exchange(asked, until.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let claimed =
+            self.asked.compare_exchange(asked, until.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if claimed {
+            self.wanted.store(false, Ordering::Relaxed);
+        }
+        claimed
+    }
+
+    /// The child is due to be asked, whatever is known of it. Wake the sequencer afterwards.
+    pub fn want_probe(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    fn due(&self, options: &Options, seed: u64) -> Time {
+        if self.wanted.load(Ordering::Relaxed) {
+            return Time::ZERO;
+        }
+        probe::next_probe(self.state(), self.last_answer(), options, seed)
     }
 
     fn note_answer(&self, now: Time, every: Duration) {
@@ -148,6 +172,19 @@ mod tests {
         assert!(!health.claim_probe(at(2), &options, 1));
         assert_eq!(health.next_probe(&options, 1), at(2) + REPORT_WITHIN);
         assert!(health.claim_probe(at(3), &options, 1));
+    }
+
+    #[test]
+    fn an_operator_may_ask_at_any_time() {
+        let (health, options) = (Health::new(), Options::default());
+        health.on(Event::ProbeGood, at(1), &options);
+        assert!(!health.claim_probe(at(2), &options, 1));
+        health.want_probe();
+        assert!(health.next_probe(&options, 1) <= at(2));
+        assert!(health.claim_probe(at(2), &options, 1), "now");
+        assert!(!health.claim_probe(at(2), &options, 1), "once");
+        health.on(Event::ProbeGood, at(3), &options);
+        assert!(!health.claim_probe(at(4), &options, 1));
     }
 
     #[test]

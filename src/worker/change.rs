@@ -13,9 +13,9 @@ use crate::io::exec::Conn;
 use crate::io::op::Piece;
 use crate::mirror::{self, Change, Decision, Order};
 use crate::route::GroupTable;
-use crate::worker::Worker;
 use crate::worker::held::{self, Held};
 use crate::worker::serve::{Answered, Desk, Next};
+use crate::worker::{Worker, fault};
 
 /// Has every child carry it out. `held` is the body if it has been received already.
 ///
@@ -139,8 +139,8 @@ async fn answer(
             pieces.push(Piece::Shared(held.body.clone()));
         }
         _ => {
-            let text: &[u8] = b"The change was carried out. The answer was too long to be held until then.\n";
-            reply::own_response(&mut out, status, "text/plain", text, close, head_request, &extra);
+            let (kind, text) = fault::answer_not_held(desk, status);
+            reply::own_response(&mut out, status, kind, &text, close, head_request, &extra);
             pieces.push(Piece::Scratch(out));
         }
     }

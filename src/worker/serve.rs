@@ -1,8 +1,8 @@
 //! The straight line of a client's connection: head → action → read or change → reply → next.
 //!
 //! A task serves one request of one connection after another. Between requests a connection has no task: it is parked
-//! with its receive armed, and the next octet takes a task from the worker's free list. This file is the list of steps
-//! and the one place where a fault becomes an answer; each step is a call into another file.
+//! with its receive armed, and the next octet takes a task from the worker's free list. This file is the list of steps;
+//! each step is a call into another file.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -10,19 +10,20 @@ use std::time::Duration;
 
 use crate::action::{Asked, Class, Verdict};
 use crate::error::Fault;
-use crate::http::{Framing, Method, RequestHead, ResponseHead, fault_response};
+use crate::http::{Framing, RequestHead, ResponseHead};
 use crate::io::buffer::Group;
 use crate::io::exec::Conn;
-use crate::io::op::{Piece, Pieces};
+use crate::io::op::Pieces;
 use crate::limits::{HEAD_VECTOR_KEPT_MAX, LARGE_BODY_BYTES};
 use crate::mirror::{Change, End, Ticket};
 use crate::route::{ChildSet, GroupTable};
 use crate::time::Time;
 use crate::worker::Worker;
+use crate::worker::fault::Wish;
 use crate::worker::heads::{HeadBytes, NoHead};
 use crate::worker::held::Held;
 use crate::worker::stats::Kind;
-use crate::worker::{change, held, read};
+use crate::worker::{Told, change, fault, held, own, read};
 
 /// What a serving task keeps from request to request, so that it allocates nothing at steady state.
 #[derive(Debug, Default)]
@@ -41,12 +42,14 @@ pub(crate) struct Desk {
     pub(crate) body_read: bool,
     /// The group and kind that the answer is counted under, once they are known.
     pub(crate) counted_as: Option<(usize, Kind)>,
+    /// How an ACI client wants its faults told, once that had to be found out while the request was there.
+    pub(crate) wish: Option<Wish>,
     /// The place in the order of the change being served, once it has one.
     pub(crate) ticket: Option<(u64, u64)>,
     /// The names of the children for whose sake the change is refused.
-    missing: Vec<Box<str>>,
+    pub(crate) missing: Vec<Box<str>>,
     /// What became of a live change at each child, where they are not alike: its status, or why there is none.
-    ends: serde_json::Map<String, serde_json::Value>,
+    pub(crate) ends: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Desk {
@@ -55,6 +58,7 @@ impl Desk {
         self.request_bytes.shrink();
         self.response_bytes.shrink();
         self.counted_as = None;
+        self.wish = None;
         self.request.clear();
         self.request_bytes.clear();
         self.response_bytes.clear();
@@ -104,6 +108,21 @@ impl Desk {
             };
             self.ends.insert(child.name.to_string(), end);
         }
+    }
+}
+
+impl Desk {
+    /// Which children are missing, or what became of the change at each, in words; empty where there is nothing of it.
+    pub(crate) fn particulars(&self) -> String {
+        if !self.missing.is_empty() {
+            return format!("Missing: {}.", self.missing.join(", "));
+        }
+        let end = |(name, end): (&String, &serde_json::Value)| match end.as_str() {
+            Some(text) => format!("{name}: {text}"),
+            None => format!("{name}: {end}"),
+        };
+        let ends: Vec<_> = self.ends.iter().map(end).collect();
+        if ends.is_empty() { String::new() } else { format!("{}.", ends.join(", ")) }
     }
 }
 
@@ -169,7 +188,7 @@ async fn exchange(worker: &Worker, desk: &mut Desk, client: &Conn) -> Next {
     if let Some((group, kind)) = desk.counted_as {
         worker.stats.groups[group].record(kind, fault.status(), worker.io.now().since(began));
     }
-    refuse(worker, desk, client, fault).await
+    fault::refuse(worker, desk, client, fault).await
 }
 
 async fn head(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) -> Result<(), NoHead> {
@@ -196,19 +215,31 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         return Err(Fault::BodyTooLarge);
     }
     let has_body = !desk.body_read;
-    let asked = Asked::of(head.method_name.of(octets), target, has_body, head.fields(octets));
+    let mut asked = Asked::of(head.method_name.of(octets), target, has_body, head.fields(octets));
+    let is_aci = worker.settings.told[group.index] != Told::Problem;
     let mut body: Option<Held> = None;
     let decision = match group.rules.classify(&asked)? {
         Verdict::Decided(decision) => decision,
         Verdict::NeedBody => {
             let whole = body.insert(held::body(worker, head, client).await?);
             desk.body_read = true;
-            match group.rules.classify(&asked.with_body(&whole.body))? {
+            asked = asked.with_body(&whole.body);
+            if is_aci {
+                desk.wish = Some(Wish::of(&asked));
+            }
+            match group.rules.classify(&asked)? {
                 Verdict::Decided(decision) => decision,
                 Verdict::NeedBody => return Err(Fault::Internal),
             }
         }
     };
+    if is_aci && decision.class != Class::Read && desk.wish.is_none() {
+        // The head of a change is gone when a fault may have to be told.
+        desk.wish = Some(Wish::of(&asked));
+    }
+    if is_aci && let Some(answer) = own::ask(worker, desk, client, group, decision.name.as_str(), &asked)? {
+        return Ok(own::send(worker, desk, client, answer).await);
+    }
     let stats = &worker.stats.groups[group.index];
     let (kind, answered) = match decision.class {
         Class::Refuse => return Err(Fault::ActionRefused),
@@ -227,42 +258,4 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         stats.cut.bump();
     }
     Ok(answered.next)
-}
-
-/// Turns a fault into an answer. The connection goes on only where the next octets are surely a request.
-async fn refuse(worker: &Worker, desk: &mut Desk, client: &Conn, fault: Fault) -> Next {
-    worker.stats.record_fault(fault);
-    tracing::debug!(client = %client.peer(), code = fault.code(), text = fault.text(), "refused");
-    if fault == Fault::ClientGone {
-        return Next::Cut;
-    }
-    let head = &desk.request;
-    let close = fault.closes() || !desk.body_read || !head.keep_alive || head.minor == 0 || worker.io.is_draining();
-    let head_request = head.method == Method::Head;
-    let sequence = desk.sequence_text();
-    let date = worker.date();
-    let mut extra: Vec<(&str, &[u8])> = vec![("Date", &date)];
-    if let Some(text) = &sequence {
-        extra.push(("Antiphon-Sequence", text.as_bytes()));
-    }
-    let missing = desk.missing.join(", ");
-    let mut members = Vec::new();
-    if !desk.missing.is_empty() {
-        extra.push(("Antiphon-Missing", missing.as_bytes()));
-        members.push(("missing", desk.missing.iter().map(|name| serde_json::Value::from(&**name)).collect()));
-    }
-    if !desk.ends.is_empty() {
-        members.push(("children", std::mem::take(&mut desk.ends).into()));
-    }
-    let mut out = desk.vector();
-    fault_response(&mut out, fault, close, head_request, &extra, &members);
-    let mut pieces = std::mem::take(&mut desk.pieces);
-    pieces.push(Piece::Scratch(out));
-    match client.send(pieces, worker.io.now() + worker.settings.timeouts.client_write).await {
-        Ok(pieces) => {
-            desk.recycle(pieces);
-            if close { Next::Close } else { Next::Keep }
-        }
-        Err(_) => Next::Cut,
-    }
 }

@@ -349,6 +349,54 @@ fn our_own_want_of_connections_takes_no_child_down() {
     });
 }
 
+/// The same for a change: it is in order, and goes out when there is a connection for it.
+#[test]
+fn a_change_that_finds_no_connection_of_ours_is_not_the_fault_of_the_child() {
+    for_each_driver(|driver| {
+        let gate = Gate::closed();
+        let at_gate = Arc::clone(&gate);
+        let child = Server::start(move |peer| {
+            loop {
+                let request = peer.request()?;
+                if request.head.method == "GET" {
+                    at_gate.pass();
+                }
+                peer.send(&ok(&request.head))?;
+            }
+        });
+        // Probes are too rare to meddle.
+        let setup = few_connections(driver, child.port()).probe("interval_up", text("60s"));
+        let proxy = Proxy::start(&setup.set("timeouts", "connect", text("300ms")));
+        let mut clients: Vec<Client> = (0..LET_IN)
+            .map(|_| {
+                let mut client = Client::connect(proxy.port).expect("a connection");
+                assert_problem(&client.ask(&Ask::get("/none")).expect("an answer"), 404, "no_route");
+                client
+            })
+            .collect();
+        for client in &mut clients[..FEW - LET_IN] {
+            client.send(b"GET /kv/1 HTTP/1.1\r\nHost: a.test\r\n\r\n").expect("sent");
+        }
+        gate.wait_waiting(FEW - LET_IN);
+        clients[LET_IN - 1]
+            .send(b"POST /kv/change HTTP/1.1\r\nHost: a.test\r\nContent-Length: 4\r\n\r\nbody")
+            .expect("sent");
+        // Longer than the lane tries.
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(50));
+            let child = proxy.child("a");
+            assert!(child["state"] != "down" && child["falls"] == 0, "{child:#}");
+        }
+        gate.open();
+        let answer = clients[LET_IN - 1].answer(false).unwrap_or_else(|why| panic!("the change: {why}"));
+        assert!(matches!(answer.status(), 200 | 504), "{answer}");
+        drop(clients);
+        proxy.wait_child_state("a", "up");
+        eventually("the child has it", || child.targets().contains(&"/kv/change".to_owned()).then_some(()));
+        assert_eq!(proxy.child("a")["falls"], 0);
+    });
+}
+
 // === one behind the other ===
 
 /// A change is answered by another thread than a read, and later; a body ends where it ends.

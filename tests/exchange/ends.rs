@@ -1,6 +1,5 @@
 //! How exchanges end that nobody finishes: clients that go, children that do not answer, and who is asked next.
 
-use std::fs;
 use std::net::ToSocketAddrs;
 use std::process::Command;
 use std::sync::Arc;
@@ -249,7 +248,6 @@ fn a_child_is_not_lost_with_the_first_of_its_addresses() {
         assert_eq!(said["address"], format!("127.0.0.1:{}", child.port()), "{said:#}");
         assert!(said["state"] == "up" && said["falls"] == 0, "{said:#}");
     });
-    drop(fs::remove_file(hosts));
 }
 
 // === time-outs that other suites do not name ===

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
+
 use super::PATIENCE;
 use super::message::{self, Response};
 
@@ -64,6 +66,19 @@ impl Client {
             .and_then(|()| stream.set_read_timeout(Some(limit)))
             .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         set.map_err(NoAnswer::Connect)?;
+        Ok(Self { stream: Box::new(stream), octets: Vec::new(), ended: false, host: address.to_string() })
+    }
+
+    /// Connects to 127.0.0.1 from another address of this machine.
+    pub fn connect_from(source: Ipv4Addr, port: u16) -> Result<Self, NoAnswer> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).map_err(NoAnswer::Connect)?;
+        let connected = socket
+            .bind(&SocketAddr::from((source, 0)).into())
+            .and_then(|()| socket.connect(&address.into()))
+            .and_then(|()| socket.set_read_timeout(Some(PATIENCE)));
+        connected.map_err(NoAnswer::Connect)?;
+        let stream = TcpStream::from(socket);
         Ok(Self { stream: Box::new(stream), octets: Vec::new(), ended: false, host: address.to_string() })
     }
 

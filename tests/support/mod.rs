@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take before the test gives it up. Generous: a loaded machine with two cores and a debug
 /// build must never meet it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What moves octets in the proxy: `[workers] driver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

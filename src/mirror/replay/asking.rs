@@ -14,6 +14,10 @@ impl Lane {
     /// Takes what others have said since. True if the request in flight is to be dropped.
     pub(super) fn obey(&mut self, now: Time) -> bool {
         let post = &self.group.posts[self.child];
+        if post.flush.load(Ordering::Relaxed) && post.flush.swap(false, Ordering::Relaxed) && self.flush(now) {
+            return true;
+        }
+        let post = &self.group.posts[self.child];
         // Acquire: what the operator did before is done.
         let attach = post.attach.load(Ordering::Relaxed) && post.attach.swap(false, Ordering::Acquire);
         if attach && self.standing != Standing::Live {
@@ -36,6 +40,21 @@ impl Lane {
         if !self.hold && !up {
             self.hold_because("was away: waits for a good probe", now);
         }
+    }
+
+    /// The operator gives up what the child has missed. True if a request in flight is to be dropped.
+    fn flush(&mut self, now: Time) -> bool {
+        if matches!(self.standing, Standing::Live | Standing::NeedsReseed) {
+            return false;
+        }
+        let in_flight = self.take_in_flight().inspect(|change| {
+            self.group.on_end(change, self.child, End::InDoubt, now);
+        });
+        self.work = Work::Idle;
+        let missed = self.group.last_sequence() - self.passed;
+        let why = format!("flushed by the operator: {missed} changes will never be sent to it");
+        self.stand(Standing::NeedsReseed, why, now);
+        in_flight.is_some()
     }
 
     /// The operator's word: the child is what its siblings are. True if a request in flight is to be dropped.

@@ -760,3 +760,36 @@ fn a_live_change_is_answered_for_all_or_told_in_parts() {
         assert_eq!(stage.lane.standing, standing, "{siblings} {own}");
     }
 }
+
+/// What the operator flushes is gone, also what is under way; nothing more is sent until he says that the child is
+/// identical again. A live child has nothing to flush.
+#[test]
+fn a_flushed_child_needs_a_reseed() {
+    let mut stage = Stage::new();
+    stage.group.flush(2);
+    stage.says();
+    assert_eq!(stage.lane.child().standing(), Standing::Live);
+
+    stage.publish(Idempotent);
+    stage.says();
+    stage.lane.on_unanswered(stage.now, true, Failure::Closed);
+    assert!(stage.probe(true));
+    stage.publish(Once);
+    assert!(stage.says().contains("send"), "it is on its way again");
+    stage.group.flush(2);
+    assert!(stage.says().starts_with("give up"), "and is dropped");
+    assert_eq!(stage.lane.child().standing(), Standing::NeedsReseed);
+    assert!(stage.lane.child().why().text.contains("flushed by the operator: 2 changes"));
+    stage.later(60);
+    stage.probe(true);
+    stage.publish(Once);
+    assert!(!stage.says().contains("send"));
+    assert_eq!(stage.lane.child().applied(), 0);
+
+    stage.group.attach(2);
+    stage.later(2);
+    stage.says();
+    stage.lane.on_probe(stage.now, Ok(()));
+    stage.says();
+    assert_eq!((stage.lane.child().standing(), stage.lane.child().applied()), (Standing::Live, 3));
+}

@@ -1,0 +1,151 @@
+//! The service actions of an ACI server, as far as antiphon has something to say: on the admin side only, for where
+//! clients come in these names are the children's.
+
+use super::show;
+use crate::control::admin::Desk;
+use crate::control::status::{ChildStatus, GroupStatus};
+use crate::http::aci::Element;
+use crate::sync::Ordering;
+use crate::worker::stats::Kind;
+
+/// Everything that is answered on the admin side.
+const ACTIONS: [(&str, &str); 10] = [
+    ("EngineManagement", "EngineAction=ShowStatus, PowerUp, PowerDown, ChangeWeight, SetPrimaryEngine or Ping"),
+    ("DAHReadQueue", "what waits for each engine; Engine=N for one"),
+    ("DAHFlushQueue", "drops what waits for an engine, which then needs a reseed; Engine=N or EngineName=NAME"),
+    ("GetStatus", "the whole front"),
+    ("GetChildren", "the engines"),
+    ("GetVersion", "of antiphon"),
+    ("GetPid", "of its process"),
+    ("GetRequestLog", "always empty: requests are not kept"),
+    ("GetStatistics", "what is counted"),
+    ("Help", "this"),
+];
+
+/// The data of the answer, if there is such an action.
+pub(super) fn answer(desk: &Desk, action: &str) -> Option<Vec<Element>> {
+    Some(match action {
+        "getstatus" => status(desk),
+        "getchildren" => children(desk),
+        "getversion" => version(desk),
+        "getpid" => vec![Element::text("autn:pid", std::process::id().to_string())],
+        "getrequestlog" => vec![
+            Element::text("note", "antiphon keeps no requests: /metrics and GetStatistics have their counts"),
+            Element::of("requests", Vec::new()),
+        ],
+        "getstatistics" => statistics(desk),
+        "help" => vec![Element::of("actions", ACTIONS.iter().map(|(name, text)| help(name, text)).collect())],
+        _ => return None,
+    })
+}
+
+fn help(name: &str, text: &str) -> Element {
+    Element::text("action", text).with("name", name).listed()
+}
+
+fn status(desk: &Desk) -> Vec<Element> {
+    let status = desk.status();
+    let mut data = vec![
+        Element::text("product", "antiphon"),
+        Element::text("version", status.version),
+        Element::text("state", status.state),
+        Element::text("uptime", status.uptime_s.to_string()),
+        Element::text("driver", status.driver),
+        Element::text("workers", status.workers.to_string()),
+        Element::text("changes_kept", status.changes_kept),
+    ];
+    data.extend(status.listeners.into_iter().map(|address| Element::text("listener", address).listed()));
+    let routes = desk.view.routes.load_full();
+    for (group, told) in routes.groups.iter().zip(status.groups) {
+        let GroupStatus { name, dialect, ack, epoch, sequence, .. } = told;
+        let mut elements = vec![
+            Element::text("dialect", dialect),
+            Element::text("ack", ack),
+            Element::text("last_change", format!("{epoch}:{sequence}")),
+        ];
+        elements.extend(show::status(&desk.view, group));
+        data.push(Element::of("group", elements).with("name", name).listed());
+    }
+    data
+}
+
+fn children(desk: &Desk) -> Vec<Element> {
+    let view = &desk.view;
+    let mut data = Vec::new();
+    if let Some(listener) = view.listeners.first() {
+        data.push(Element::text("autn:host", listener.ip().to_string()));
+        data.push(Element::text("autn:port", listener.port().to_string()));
+    }
+    if let Some(admin) = view.admin {
+        data.push(Element::text("autn:serviceport", admin.port().to_string()));
+        data.push(Element::text("autn:serviceport_ssl_enabled", "false"));
+    }
+    let routes = view.routes.load_full();
+    let children: Vec<_> = routes
+        .groups
+        .iter()
+        .flat_map(|group| &group.children)
+        .map(|child| {
+            let (host, port) = show::host_and_port(child);
+            let elements = vec![
+                Element::text("autn:name", &*child.name),
+                Element::text("autn:host", host),
+                Element::text("autn:port", port),
+            ];
+            Element::of("autn:child", elements).listed()
+        })
+        .collect();
+    let count = children.len().to_string();
+    data.push(Element::of("autn:children", children).with("num_children", count).with("controlled", "false"));
+    data
+}
+
+fn version(desk: &Desk) -> Vec<Element> {
+    let status = desk.status();
+    vec![
+        Element::text("autn:version", status.version),
+        Element::text("autn:aciversion", "1"),
+        Element::text("autn:productname", "antiphon"),
+        Element::text("autn:commonname", "antiphon"),
+        // What clients that look for a DAH look for.
+        Element::text("autn:producttypecsv", "DAH"),
+        Element::text("autn:uptime", status.uptime_s.to_string()),
+    ]
+}
+
+/// Counts since the start, a child: those that a DAH's administrator knows, as far as they are counted.
+fn statistics(desk: &Desk) -> Vec<Element> {
+    let view = &desk.view;
+    let routes = view.routes.load_full();
+    let mut data = Vec::new();
+    for (group, told) in routes.groups.iter().zip(desk.status().groups) {
+        let answered = |kind: Kind| {
+            let of_worker = |stats: &crate::sync::Arc<crate::worker::stats::WorkerStats>| {
+                stats.groups[group.index].answers[kind as usize].iter().map(|count| count.value()).sum::<u64>()
+            };
+            view.stats.iter().map(of_worker).sum::<u64>()
+        };
+        let mut elements = vec![
+            Element::text("reads", answered(Kind::Read).to_string()),
+            Element::text("changes", answered(Kind::Change).to_string()),
+        ];
+        for (child, ChildStatus { requests, failures, falls, .. }) in group.children.iter().zip(told.children) {
+            let good = requests.saturating_sub(failures).saturating_sub(u64::from(child.in_flight()));
+            let errors = child.counters.server_errors.load(Ordering::Relaxed);
+            let (host, port) = show::host_and_port(child);
+            elements.push(
+                Element::text("engine", "")
+                    .with("id", child.index.to_string())
+                    .with("host", host)
+                    .with("port", port)
+                    .with("name", &*child.name)
+                    .with("SuccessfulActions", good.saturating_sub(errors).to_string())
+                    .with("FailedActions", failures.saturating_add(errors).to_string())
+                    .with("DownEvents", falls.to_string())
+                    .listed(),
+            );
+        }
+        data.push(Element::of("group", elements).with("name", &*group.name).listed());
+    }
+    data
+}
