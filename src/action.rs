@@ -19,10 +19,16 @@
 //! - A body is read as a form unless its type says multipart or something that is no form. Of the latter a read may
 //!   not hide an action; behind a change it is opaque.
 //!
+//! **The same everywhere or nowhere.** A change is refused where the children would do different things with the same
+//! octets: where it depends on an entity tag or a date that each server makes for itself
+//! ([`ConditionalChange`](crate::error::Fault::ConditionalChange)), unless its rule says that they are the same; where it
+//! takes a lock; and, in the set `influxdb`, where a server's clock would end up in the data.
+//!
 //! Absent on purpose: the parameter `_method` of a form (servers that know it act on it under POST, which is a change
 //! already, unless a rule of the operator says otherwise).
 
 use std::fmt;
+use std::sync::Arc;
 
 pub use self::explain::explain;
 pub use self::fields::{Parameters, Repeated};
@@ -35,8 +41,10 @@ mod explain;
 mod fields;
 mod form;
 mod http;
+mod influxql;
 mod multipart;
 mod name;
+mod parameters;
 mod params;
 mod pattern;
 mod rules;
@@ -101,7 +109,7 @@ words! {
         Change = "change",
         /// A change that every child must take now; refused while one is away.
         LiveChange = "live_change",
-        /// Answered with 403, sent to nobody.
+        /// Answered with an error, mostly 403; sent to nobody.
         Refuse = "refuse",
     }
 }
@@ -134,6 +142,30 @@ words! {
     }
 }
 
+words! {
+    /// What is known of the entity tags and dates of a thing on different children.
+    Validators {
+        /// Each child makes its own: a change that depends on one is refused.
+        Differ = "differ",
+        /// All children have the same ones.
+        Same = "same",
+    }
+}
+
+/// What must be true for a request to be carried out, as its fields say (RFC 9110 13, RFC 4918 10.4 and 10.6).
+///
+/// `If-Modified-Since` is none: it means nothing on a change (RFC 9110 13.1.3). Nor is `If-Range`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Precondition {
+    /// Nothing.
+    #[default]
+    None,
+    /// The thing must exist, or must not: the same on all children. `If-Match: *`, `If-None-Match: *`, `Overwrite: F`.
+    Existence,
+    /// The thing must have, or not have, a certain entity tag, date or lock, which a server makes.
+    Validator,
+}
+
 /// A request as far as its class depends on it. Borrowed; nothing is decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
@@ -149,6 +181,8 @@ pub struct Asked<'a> {
     pub content_encoding: Option<&'a [u8]>,
     /// One of the two fields above came twice.
     pub repeated_type: bool,
+    /// What must be true of the thing first.
+    pub condition: Precondition,
     /// The head's framing says that a body follows.
     pub has_body: bool,
     /// The whole body, framing taken off, where it has been read.
@@ -167,7 +201,7 @@ pub enum Verdict<'r> {
 /// A class, and everything that explains it.
 #[derive(Clone, Copy, Debug)]
 pub struct Decision<'r> {
-    /// What to do with the request. `Refuse` is told to the client as [`ActionRefused`](crate::error::Fault::ActionRefused).
+    /// What to do with the request. `Refuse` is told to the client by [`Rule::refusal`].
     pub class: Class,
     /// The rule that matched; for [`Origin::Unknown`] the one that stands for the setting.
     pub rule: &'r Rule,
@@ -178,6 +212,8 @@ pub struct Decision<'r> {
     /// The action in lower case (`aci`), or the method (`http`). Chosen by the client: no label for metrics, use
     /// [`Rule::name`] there.
     pub name: ActionName,
+    /// The request has a condition: sent again, it is refused because it was carried out.
+    pub conditional: bool,
 }
 
 /// Where a rule comes from.
@@ -243,6 +279,7 @@ impl<'a> Asked<'a> {
             content_type: None,
             content_encoding: None,
             repeated_type: false,
+            condition: Precondition::None,
             has_body: false,
             body: None,
         }
@@ -256,9 +293,23 @@ impl<'a> Asked<'a> {
         self
     }
 
+    /// The whole body if it is here; empty where there is none.
+    fn whole_body(&self) -> Option<&'a [u8]> {
+        self.body.or(if self.has_body { None } else { Some(b"") })
+    }
+
     fn note_field(&mut self, name: &'a [u8], value: &'a [u8]) {
         // Lengths first: this runs for every field of every request.
         match name.len() {
+            2 if name.eq_ignore_ascii_case(b"if") => self.condition = Precondition::Validator,
+            8 if name.eq_ignore_ascii_case(b"if-match") => self.note_tags(value),
+            9 if name.eq_ignore_ascii_case(b"overwrite") && value.trim_ascii().eq_ignore_ascii_case(b"f") => {
+                self.condition = self.condition.max(Precondition::Existence);
+            }
+            13 if name.eq_ignore_ascii_case(b"if-none-match") => self.note_tags(value),
+            19 if name.eq_ignore_ascii_case(b"if-unmodified-since") => self.condition = Precondition::Validator,
+            // RFC 6638 3.2.10: a tag like any other.
+            21 if name.eq_ignore_ascii_case(b"if-schedule-tag-match") => self.condition = Precondition::Validator,
             12 if name.eq_ignore_ascii_case(b"content-type") => {
                 self.repeated_type |= self.content_type.replace(value).is_some();
             }
@@ -276,9 +327,27 @@ impl<'a> Asked<'a> {
             _ => {}
         }
     }
+
+    /// A list of entity tags, or the asterisk that stands for any.
+    fn note_tags(&mut self, value: &[u8]) {
+        let told = if value.trim_ascii() == b"*" { Precondition::Existence } else { Precondition::Validator };
+        self.condition = self.condition.max(told);
+    }
 }
 
 // === impl Decision, Origin, Reason, Place ===
+
+impl Decision<'_> {
+    /// Statuses that mean "applied before" when the change was sent again: the rule's, and 412 if it has a condition.
+    #[must_use]
+    pub fn applied(&self) -> Arc<[u16]> {
+        const PRECONDITION_FAILED: u16 = 412;
+        match self.conditional && !self.rule.applied().contains(&PRECONDITION_FAILED) {
+            true => self.rule.applied().iter().copied().chain([PRECONDITION_FAILED]).collect(),
+            false => self.rule.applied().clone(),
+        }
+    }
+}
 
 impl fmt::Display for Decision<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

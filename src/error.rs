@@ -177,6 +177,12 @@ faults! {
         "The action is encrypted, so that it cannot be told whether it changes anything. Send it to the child itself.";
     ActionRefused Operator 403 "action_refused" "http_request_denied" Keep
         "A rule of the configuration refuses this action.";
+    LockRefused Client 501 "lock_refused" "http_request_denied" Keep
+        "LOCK and UNLOCK are not carried out: each child would give out a token of its own, and no other would know it (RFC 4918 9.10).";
+    ConditionalChange Client 412 "conditional_change" "http_request_denied" Keep
+        "The change depends on an entity tag, a date or a lock token, which differ between children: some would carry it out and others not (RFC 9110 13). Send it without the condition.";
+    ServerTime Client 422 "server_time" "http_request_denied" Keep
+        "Each child would put the time of its own clock into this. Give every point a timestamp, and write out the time instead of now().";
 
     // === children ===
     NoChild Child 503 "no_child" "destination_unavailable" Keep

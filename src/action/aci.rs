@@ -9,7 +9,7 @@ use super::multipart::{self, Part};
 use super::name::{ActionName, ParameterName};
 use super::params::{Params, is_token, word_and_params};
 use super::rules::Rules;
-use super::{Asked, Class, Decision, Place, Reason, Verdict};
+use super::{Asked, Class, Decision, Place, Precondition, Reason, Verdict};
 use crate::error::Fault;
 
 /// What has been found in a request so far.
@@ -75,7 +75,7 @@ impl<'r> Found<'r> {
                 }
             }
         };
-        Decision { class: rule.class(), rule, origin, reason, name }
+        Decision { class: rule.class(), rule, origin, reason, name, conditional: asked.condition != Precondition::None }
     }
 
     fn read_target(&mut self, target: &[u8]) -> Result<(), Fault> {

@@ -41,11 +41,15 @@ pub fn explain(rules: &Rules, request_text: &str) -> Result<String, Fault> {
     );
     if matches!(decision.class, super::Class::Change | super::Class::LiveChange) {
         lines += &format!("unknown outcome  {}", decision.rule.unknown_outcome());
-        let applied: Vec<String> = decision.rule.applied().iter().map(u16::to_string).collect();
+        let applied: Vec<String> = decision.applied().iter().map(u16::to_string).collect();
         if !applied.is_empty() {
             lines += &format!(" (sent again, {} means applied before)", applied.join(" or "));
         }
         lines.push('\n');
+    }
+    if decision.class == super::Class::Refuse {
+        let refusal = decision.rule.refusal();
+        lines += &format!("answer  {} {}\n", refusal.status(), refusal.code());
     }
     Ok(lines)
 }

@@ -8,30 +8,34 @@
 use super::form::decode_octet;
 use super::name::ActionName;
 use super::rules::{Rule, Rules};
-use super::{Asked, Decision, Reason};
+use super::{Asked, Decision, Precondition, Reason, Verdict};
 use crate::error::Fault;
 
-pub(super) fn classify<'r>(rules: &'r Rules, asked: &Asked<'_>) -> Result<Decision<'r>, Fault> {
+pub(super) fn classify<'r>(rules: &'r Rules, asked: &Asked<'_>) -> Result<Verdict<'r>, Fault> {
     let path = asked.target.split(|octet| matches!(octet, b'?' | b'#')).next().unwrap_or_default();
-    let (origin, rule) = rules.of_path(asked.method, path);
-    if asked.method_override.is_some() || rules.paths_matter() {
-        check_methods(rules, asked, path, rule)?;
+    let Some((origin, rule)) = rules.of_path(asked, asked.method, path)? else { return Ok(Verdict::NeedBody) };
+    if (asked.method_override.is_some() || rules.paths_matter()) && !check_methods(rules, asked, path, rule)? {
+        return Ok(Verdict::NeedBody);
     }
     let name = ActionName::of_method(asked.method);
-    Ok(Decision { class: rule.class(), rule, origin, reason: Reason::MethodAndPath, name })
+    let (class, conditional) = (rule.class(), asked.condition != Precondition::None);
+    Ok(Verdict::Decided(Decision { class, rule, origin, reason: Reason::MethodAndPath, name, conditional }))
 }
 
-fn check_methods(rules: &Rules, asked: &Asked<'_>, path: &[u8], rule: &Rule) -> Result<(), Fault> {
+/// False: the body must be there first.
+fn check_methods(rules: &Rules, asked: &Asked<'_>, path: &[u8], rule: &Rule) -> Result<bool, Fault> {
     let is_odd = rules.paths_matter() && is_odd(path);
     for method in [Some(asked.method), asked.method_override].into_iter().flatten() {
-        if !rules.of_path(method, path).1.does_the_same_as(rule) {
-            return Err(Fault::ActionAmbiguous(OVERRIDE));
+        match rules.of_path(asked, method, path)? {
+            None => return Ok(false),
+            Some((_, other)) if !other.does_the_same_as(rule) => return Err(Fault::ActionAmbiguous(OVERRIDE)),
+            Some(_) => {}
         }
-        if is_odd {
-            check_readings(rules, method, path, rule)?;
+        if is_odd && !check_readings(rules, asked, method, path, rule)? {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Whether some server may read the path as another one. All of these cost a regular path nothing.
@@ -41,14 +45,20 @@ fn is_odd(path: &[u8]) -> bool {
 }
 
 #[cold]
-fn check_readings(rules: &Rules, method: &[u8], path: &[u8], rule: &Rule) -> Result<(), Fault> {
+fn check_readings(rules: &Rules, asked: &Asked<'_>, method: &[u8], path: &[u8], rule: &Rule) -> Result<bool, Fault> {
     let decoded = decoded(path);
     if decoded.contains(&0) {
         return Err(Fault::ActionAmbiguous(NUL));
     }
-    let does_the_same = |path: &[u8]| rules.of_path(method, path).1.does_the_same_as(rule);
-    let all_do = does_the_same(&decoded) && (0..8).all(|how| does_the_same(&Tidy::nth(how).path(&decoded)));
-    if all_do { Ok(()) } else { Err(Fault::ActionAmbiguous(PATH)) }
+    let tidy = (0..8).map(|how| Tidy::nth(how).path(&decoded));
+    for reading in std::iter::once(decoded.clone()).chain(tidy) {
+        match rules.of_path(asked, method, &reading)? {
+            None => return Ok(false),
+            Some((_, other)) if !other.does_the_same_as(rule) => return Err(Fault::ActionAmbiguous(PATH)),
+            Some(_) => {}
+        }
+    }
+    Ok(true)
 }
 
 /// Decodes once what is validly encoded. A plus stands for itself in a path.

@@ -10,7 +10,7 @@ use super::form::decode_octet;
 use super::name::ActionName;
 use super::params::is_token;
 use super::pattern::Pattern;
-use super::{Asked, Class, Dialect, Origin, RuleSet, UnknownOutcome, Verdict, aci, http};
+use super::{Asked, Class, Dialect, Origin, Precondition, RuleSet, UnknownOutcome, Validators, Verdict, aci, http};
 use crate::error::Fault;
 use crate::limits::{RULE_CONDITIONS_MAX, RULES_MAX};
 
@@ -32,14 +32,30 @@ pub struct Rule {
     safe: bool,
     unknown_outcome: UnknownOutcome,
     applied: Arc<[u16]>,
+    validators: Validators,
+    refusal: Fault,
 }
+
+/// What a look at the whole request tells of a rule's condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// It holds.
+    Yes,
+    /// It does not, or that cannot be told with certainty.
+    No,
+    /// The body must be there first. Never said of a request whose body is there.
+    NeedBody,
+}
+
+/// A condition of a built-in rule that only code can judge. A fault refuses the request.
+pub(super) type Judge = for<'r, 'a> fn(&'r Asked<'a>) -> Result<Told, Fault>;
 
 #[derive(Clone, Debug)]
 enum Matcher {
     /// Any of `conditions` must hold; none given is no condition. `mask` has their bits in [`Rules::conditions`].
     Aci { action: Pattern, conditions: Vec<Condition>, mask: u64 },
-    /// No methods: any.
-    Http { methods: Box<[Box<str>]>, path: Pattern },
+    /// No methods: any. The judge is asked last.
+    Http { methods: Box<[Box<str>]>, path: Pattern, judge: Option<Judge> },
     /// The setting `unknown`: never asked, taken when nothing else matches.
     Nothing,
 }
@@ -145,12 +161,21 @@ impl Rule {
         if path != "*" {
             name = format!("{name} {path}");
         }
-        Ok(Self::new(name, Matcher::Http { methods: list.into(), path: pattern }, class))
+        Ok(Self::new(name, Matcher::Http { methods: list.into(), path: pattern, judge: None }, class))
     }
 
     fn new(name: String, matcher: Matcher, class: Class) -> Self {
         let unknown_outcome = UnknownOutcome::Once;
-        Self { name: name.into(), matcher, class, safe: false, unknown_outcome, applied: Arc::from([]) }
+        Self {
+            name: name.into(),
+            matcher,
+            class,
+            safe: false,
+            unknown_outcome,
+            applied: Arc::from([]),
+            validators: Validators::Differ,
+            refusal: Fault::ActionRefused,
+        }
     }
 
     /// The request may be sent again to another child when no answer came, whatever its method.
@@ -172,6 +197,31 @@ impl Rule {
     pub fn with_applied(mut self, statuses: &[u16]) -> Self {
         self.applied = statuses.into();
         self
+    }
+
+    /// Whether a change may depend on entity tags and dates.
+    #[must_use]
+    pub const fn with_validators(mut self, validators: Validators) -> Self {
+        self.validators = validators;
+        self
+    }
+
+    /// What the client is told where the rule refuses.
+    #[must_use]
+    pub(super) const fn with_refusal(mut self, refusal: Fault) -> Self {
+        self.refusal = refusal;
+        self
+    }
+
+    /// Only requests of which `judge` says so; `words` go behind the rule's name.
+    ///
+    /// # Errors
+    /// [`RuleError::Dialect`] on a rule of the dialect `aci`.
+    pub(super) fn when_told(mut self, words: &str, told_by: Judge) -> Result<Self, RuleError> {
+        let Matcher::Http { judge, .. } = &mut self.matcher else { return Err(RuleError::Dialect(0)) };
+        *judge = Some(told_by);
+        self.name = format!("{} {words}", self.name).into();
+        Ok(self)
     }
 
     /// Only requests that have this parameter, or another one given in the same way.
@@ -230,12 +280,26 @@ impl Rule {
         &self.applied
     }
 
+    /// Whether a change may depend on entity tags and dates.
+    #[must_use]
+    pub const fn validators(&self) -> Validators {
+        self.validators
+    }
+
+    /// What the client is told where the rule refuses.
+    #[must_use]
+    pub const fn refusal(&self) -> Fault {
+        self.refusal
+    }
+
     /// Whether it makes no difference which of the two decides.
     pub(super) fn does_the_same_as(&self, other: &Self) -> bool {
         self.class == other.class
             && self.safe == other.safe
             && self.unknown_outcome == other.unknown_outcome
             && self.applied == other.applied
+            && self.validators == other.validators
+            && self.refusal == other.refusal
     }
 }
 
@@ -298,13 +362,21 @@ impl Rules {
     /// request, times the number of rules in the worst case.
     ///
     /// # Errors
-    /// [`Fault::ActionAmbiguous`], [`Fault::ActionEncrypted`], [`Fault::ActionMissing`]. A request that a rule refuses
-    /// is no error here: it is decided, with [`Class::Refuse`].
+    /// [`Fault::ActionAmbiguous`], [`Fault::ActionEncrypted`], [`Fault::ActionMissing`], [`Fault::ConditionalChange`].
+    /// A request that a rule refuses is no error here: it is decided, with [`Class::Refuse`].
     pub fn classify(&self, asked: &Asked<'_>) -> Result<Verdict<'_>, Fault> {
-        match self.dialect {
+        let verdict = match self.dialect {
             Dialect::Aci => aci::classify(self, asked),
-            Dialect::Http => http::classify(self, asked).map(Verdict::Decided),
+            Dialect::Http => http::classify(self, asked),
+        }?;
+        if let Verdict::Decided(decision) = &verdict
+            && matches!(decision.class, Class::Change | Class::LiveChange)
+            && asked.condition == Precondition::Validator
+            && decision.rule.validators == Validators::Differ
+        {
+            return Err(Fault::ConditionalChange);
         }
+        Ok(verdict)
     }
 
     /// How requests of the group name their action.
@@ -335,28 +407,38 @@ impl Rules {
 
     /// The rule for an action of a request that meets these conditions.
     pub(super) fn of_action(&self, name: &ActionName, met: u64) -> (Origin, &Rule) {
-        self.first(|matcher| match matcher {
+        let first = self.rules.iter().position(|rule| match &rule.matcher {
             Matcher::Aci { action, mask, .. } => (*mask == 0 || *mask & met != 0) && action.matches(name.as_bytes()),
             Matcher::Http { .. } | Matcher::Nothing => false,
-        })
+        });
+        first.map_or_else(|| self.unknown_match(), |index| self.at(index))
     }
 
-    /// The rule for a method on a path.
-    pub(super) fn of_path(&self, method: &[u8], path: &[u8]) -> (Origin, &Rule) {
-        self.first(|matcher| match matcher {
-            Matcher::Http { methods, path: pattern } => {
-                (methods.is_empty() || methods.iter().any(|known| known.as_bytes() == method)) && pattern.matches(path)
+    /// The rule for a method on a path, of a request that is like `asked` in all else. `None`: the body must be there.
+    pub(super) fn of_path(
+        &self,
+        asked: &Asked<'_>,
+        method: &[u8],
+        path: &[u8],
+    ) -> Result<Option<(Origin, &Rule)>, Fault> {
+        for (index, rule) in self.rules.iter().enumerate() {
+            let Matcher::Http { methods, path: pattern, judge } = &rule.matcher else { continue };
+            let named = methods.is_empty() || methods.iter().any(|known| known.as_bytes() == method);
+            if !named || !pattern.matches(path) {
+                continue;
             }
-            Matcher::Aci { .. } | Matcher::Nothing => false,
-        })
+            match judge.map_or(Ok(Told::Yes), |judge| judge(asked))? {
+                Told::Yes => return Ok(Some(self.at(index))),
+                Told::No => {}
+                Told::NeedBody => return Ok(None),
+            }
+        }
+        Ok(Some(self.unknown_match()))
     }
 
-    fn first(&self, matches: impl Fn(&Matcher) -> bool) -> (Origin, &Rule) {
-        match self.rules.iter().position(|rule| matches(&rule.matcher)) {
-            Some(index) if index < self.user => (Origin::User(index + 1), &self.rules[index]),
-            Some(index) => (Origin::Set(self.set), &self.rules[index]),
-            None => self.unknown_match(),
-        }
+    fn at(&self, index: usize) -> (Origin, &Rule) {
+        let origin = if index < self.user { Origin::User(index + 1) } else { Origin::Set(self.set) };
+        (origin, &self.rules[index])
     }
 
     /// The conditions that a parameter meets, as bits. `value` is encoded as it came; `None`: there is none that could

@@ -5,6 +5,9 @@ use super::{Dialect, words};
 
 mod http;
 mod idol;
+mod influxdb;
+mod solr;
+mod webdav;
 
 words! {
     /// A built-in set, asked after the operator's rules.
@@ -15,6 +18,12 @@ words! {
         Idol = "idol",
         /// The methods of HTTP and WebDAV (dialect `http`).
         Http = "http",
+        /// Trees of files by WebDAV (dialect `http`).
+        Webdav = "webdav",
+        /// Apache Solr (dialect `http`).
+        Solr = "solr",
+        /// InfluxDB 1.x (dialect `http`).
+        Influxdb = "influxdb",
     }
 }
 
@@ -25,7 +34,7 @@ impl RuleSet {
         match self {
             Self::None => None,
             Self::Idol => Some(Dialect::Aci),
-            Self::Http => Some(Dialect::Http),
+            Self::Http | Self::Webdav | Self::Solr | Self::Influxdb => Some(Dialect::Http),
         }
     }
 
@@ -34,6 +43,9 @@ impl RuleSet {
             Self::None => Ok(Vec::new()),
             Self::Idol => idol::rules(),
             Self::Http => http::rules(),
+            Self::Webdav => webdav::rules(),
+            Self::Solr => solr::rules(),
+            Self::Influxdb => influxdb::rules(),
         };
         rules.expect("the built-in sets are tested")
     }

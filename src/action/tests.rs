@@ -4,6 +4,7 @@ use super::*;
 use crate::error::Fault;
 
 mod cases;
+mod conditions;
 mod forms;
 mod http;
 mod idol;
@@ -13,8 +14,18 @@ fn idol() -> Rules {
     Rules::new(Dialect::Aci, RuleSet::Idol, Vec::new(), Class::Change).expect("rules")
 }
 
+/// A set of the dialect `http` alone.
+pub(super) fn set(set: RuleSet) -> Rules {
+    Rules::new(Dialect::Http, set, Vec::new(), Class::Change).expect("rules")
+}
+
 /// A whole request: the body is given at once.
-fn asked<'a>(method: &'a str, target: &'a str, content_type: Option<&'a str>, body: Option<&'a [u8]>) -> Asked<'a> {
+pub(super) fn asked<'a>(
+    method: &'a str,
+    target: &'a str,
+    content_type: Option<&'a str>,
+    body: Option<&'a [u8]>,
+) -> Asked<'a> {
     let mut asked = Asked::bare(method.as_bytes(), target.as_bytes());
     asked.content_type = content_type.map(str::as_bytes);
     match body {
@@ -23,7 +34,7 @@ fn asked<'a>(method: &'a str, target: &'a str, content_type: Option<&'a str>, bo
     }
 }
 
-fn decided<'r>(rules: &'r Rules, asked: &Asked<'_>) -> Result<Decision<'r>, Fault> {
+pub(super) fn decided<'r>(rules: &'r Rules, asked: &Asked<'_>) -> Result<Decision<'r>, Fault> {
     match rules.classify(asked)? {
         Verdict::Decided(decision) => Ok(decision),
         Verdict::NeedBody => panic!("asks for a body that it has: {asked:?}"),
@@ -35,6 +46,19 @@ fn word(rules: &Rules, asked: &Asked<'_>) -> &'static str {
     match decided(rules, asked) {
         Ok(decision) => decision.class.as_str(),
         Err(fault) => fault.code(),
+    }
+}
+
+/// All that follows from the decision, in words: the code of the fault; `read safe`; `change idempotent 404`.
+pub(super) fn outcome(rules: &Rules, asked: &Asked<'_>) -> String {
+    match decided(rules, asked) {
+        Err(fault) => fault.code().into(),
+        Ok(Decision { class: Class::Refuse, rule, .. }) => rule.refusal().code().into(),
+        Ok(Decision { class: Class::Read, rule, .. }) => format!("read{}", if rule.safe() { " safe" } else { "" }),
+        Ok(decision) => {
+            let applied: String = decision.applied().iter().map(|status| format!(" {status}")).collect();
+            format!("{} {}{applied}", decision.class, decision.rule.unknown_outcome())
+        }
     }
 }
 

@@ -27,11 +27,6 @@ const LIVE_WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=CHANGE_DE
 /// A read that comes with a change's acknowledgement must not fail because of one slow confirmation.
 const READ_WAIT_DEFAULT: Duration = Duration::from_millis(100);
 
-const RULE_SETS_LATER: &[(&str, &str)] = &[
-    ("solr", "write [[group.NAME.rule]] for its updates, over `rules = \"http\"`"),
-    ("influxdb", "write [[group.NAME.rule]] for /query and /write, over `rules = \"http\"`"),
-    ("webdav", "write [[group.NAME.rule]] for PROPFIND, over `rules = \"http\"`"),
-];
 const POLICIES_LATER: &[(&str, &str)] = &[("prequal", "write \"peak_ewma\" or \"p2c\" until then")];
 const ACKS_LATER: &[(&str, &str)] = &[
     ("quorum", "write \"all\" or \"first\" until then"),
@@ -122,7 +117,7 @@ fn rule_set(table: &mut Table<'_>, dialect: Dialect, problems: &mut Problems) ->
         Dialect::Aci => RuleSet::Idol,
         Dialect::Http => RuleSet::Http,
     };
-    let sets = word("rule sets", RuleSet::ALL, RuleSet::as_str, RULE_SETS_LATER);
+    let sets = word("rule sets", RuleSet::ALL, RuleSet::as_str, &[]);
     let Some(found) = table.optional(problems, "rules", sets) else { return own };
     match found.get_ref().dialect() {
         Some(other) if other != dialect => {

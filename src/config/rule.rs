@@ -8,7 +8,7 @@ use toml::de::DeValue;
 use super::error::{Problems, Wrong};
 use super::table::Table;
 use super::values::{Judged, boolean, integer, list, plain, text, word};
-use crate::action::{Class, Dialect, Rule, RuleError, UnknownOutcome};
+use crate::action::{Class, Dialect, Rule, RuleError, UnknownOutcome, Validators};
 
 const OUTCOMES_LATER: &[(&str, &str)] = &[("conditional", ONCE), ("key", ONCE), ("probe", ONCE), ("cooperative", ONCE)];
 const ACTION_HELP: &str = "write `action = \"NAME\"`, with `*` for any letters";
@@ -39,6 +39,7 @@ fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opti
         for key in ["unknown_outcome", "applied"] {
             table.misfit(problems, key, "only a change that may wait is sent again", "remove it");
         }
+        table.misfit(problems, "validators", "only a change is refused for a condition", "remove it");
     }
     if class.is_some_and(|class| class != Class::Read) {
         table.misfit(problems, "safe", "only a read may be retried on another child", "remove it");
@@ -54,6 +55,8 @@ fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opti
         let message = "`applied` is about a change that is sent again, and this one is not";
         problems.push(applied.span(), Wrong::new(message, "add `unknown_outcome = \"idempotent\"`, or remove it"));
     }
+    let validators = word("values of `validators`", Validators::ALL, Validators::as_str, &[]);
+    let validators = table.optional(problems, "validators", validators).map(Spanned::into_inner);
     let safe = table.optional(problems, "safe", boolean).map(Spanned::into_inner);
     table.finish(problems);
 
@@ -64,6 +67,9 @@ fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opti
     if let Some(applied) = applied {
         let statuses: Vec<u16> = applied.into_inner().into_iter().map(|status| status as u16).collect();
         rule = rule.with_applied(&statuses);
+    }
+    if let Some(validators) = validators {
+        rule = rule.with_validators(validators);
     }
     if let Some(safe) = safe {
         rule = rule.with_safe(safe);

@@ -59,7 +59,7 @@ pub(crate) async fn change(
         head: head.into(),
         body,
         unknown_outcome: action.rule.unknown_outcome(),
-        applied: action.rule.applied().clone(),
+        applied: action.applied(),
         name: action.name.as_str().into(),
         live: action.class == action::Class::LiveChange,
         children: group.children.len(),

@@ -242,7 +242,7 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     }
     let stats = &worker.stats.groups[group.index];
     let (kind, answered) = match decision.class {
-        Class::Refuse => return Err(Fault::ActionRefused),
+        Class::Refuse => return Err(decision.rule.refusal()),
         Class::Read => {
             let again = decision.rule.safe() || desk.request.method.is_idempotent();
             (Kind::Read, read::read(worker, desk, client, group, body, again).await?)

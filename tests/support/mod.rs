@@ -19,8 +19,10 @@
 #![allow(missing_docs, reason = "names and the headers of the files say it")]
 
 pub mod aci;
+pub mod apache;
 pub mod client;
 pub mod host;
+pub mod influxdb;
 pub mod message;
 pub mod nginx;
 pub mod ports;
@@ -92,6 +94,7 @@ pub fn uring_works() -> bool {
 pub fn need(program: &str) -> Option<PathBuf> {
     let package = match program {
         "setpriv" | "prlimit" => "util-linux",
+        "influxd" => "influxdb",
         other => other,
     };
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,10 +1,11 @@
 //! The set `http`: what a method does, by RFC 9110 9 and RFC 4918 9, and what its repetition answers.
 //!
 //! Methods that are not here (PROPPATCH, REPORT, whatever a server invents) follow the setting `unknown`, a change
-//! unless the operator says otherwise. A search by POST is a change to this set: only the operator knows better.
+//! unless the operator says otherwise; the set `webdav` knows more of them. A search by POST is a change to this set: only the operator knows better.
 
 use crate::action::rules::{Rule, RuleError};
 use crate::action::{Class, UnknownOutcome};
+use crate::error::Fault;
 
 /// Methods, and the answers that on a change sent again mean that it was applied before.
 const IDEMPOTENT: &[(&[&str], &[u16])] = &[
@@ -26,6 +27,6 @@ pub(super) fn rules() -> Result<Vec<Rule>, RuleError> {
     // Nothing is known of these: never sent again.
     rules.push(Rule::http(&["POST", "PATCH"], "*", Class::Change)?);
     // Every child would give out a token of its own.
-    rules.push(Rule::http(&["LOCK", "UNLOCK"], "*", Class::Refuse)?);
+    rules.push(Rule::http(&["LOCK", "UNLOCK"], "*", Class::Refuse)?.with_refusal(Fault::LockRefused));
     Ok(rules)
 }
