@@ -524,7 +524,7 @@ fn all_children_down_is_told_at_once() {
             let answer = Ask::get(target).at(world.proxy.port).expect("an answer");
             assert_eq!(answer.status(), 503, "{target}: {answer}");
             assert!(answer.field("Retry-After").is_some(), "{target}: {answer}");
-            assert_eq!(answer.field("Content-Type").as_deref(), Some("application/problem+json"), "{target}");
+            assert_eq!(answer.field("Content-Type").as_deref(), Some("text/xml;charset=utf-8"), "{target}");
             assert!(answer.text().contains("<errorcode>NO_CHILD</errorcode>"), "{target}: {answer}");
         }
         assert_eq!(world.proxy.admin_get("/readyz").expect("an answer").status(), 503);
