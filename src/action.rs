@@ -31,6 +31,8 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::explain::explain;
+pub(crate) use self::inject::digits;
+pub use self::inject::{Inject, Injection, Into};
 pub use self::name::ActionName;
 pub use self::rules::{Rule, RuleError, Rules};
 pub use self::sets::RuleSet;
@@ -40,6 +42,7 @@ mod explain;
 mod form;
 mod http;
 mod influxql;
+mod inject;
 mod multipart;
 mod name;
 mod parameters;
@@ -212,6 +215,8 @@ pub struct Decision<'r> {
     pub name: ActionName,
     /// The request has a condition: sent again, it is refused because it was carried out.
     pub conditional: bool,
+    /// What the request lacks, by the rule.
+    pub injection: Option<Injection<'r>>,
 }
 
 /// Where a rule comes from.

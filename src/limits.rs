@@ -112,6 +112,8 @@ pub const RULE_PATTERN_BYTES_MAX: usize = 256;
 pub const RULES_MAX: usize = 1024;
 /// Different conditions on parameters in a group's rules: one bit of a word each.
 pub const RULE_CONDITIONS_MAX: usize = 64;
+/// Random digits of an injected value: what fits 64 bits with a sign, as ids are kept.
+pub const INJECTED_DIGITS_MAX: u8 = 18;
 /// Parts of a multipart body. A request that uploads many streams has dozens.
 pub const MULTIPART_PARTS_MAX: usize = 4096;
 /// The head of one part, octets: a disposition with a long file name, and a type.

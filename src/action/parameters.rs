@@ -97,10 +97,7 @@ mod tests {
     #[test]
     fn query_and_form() {
         let form = Some("application/x-www-form-urlencoded; charset=UTF-8");
-        assert_eq!(
-            read("/x?a=1&b=%3D+&c", None, None),
-            "Query a=1 Query b==  Query c= All"
-        );
+        assert_eq!(read("/x?a=1&b=%3D+&c", None, None), "Query a=1 Query b==  Query c= All");
         assert_eq!(read("/x", form, Some("a=1\n2&b")), "Body a=1\\n2 Body b= All");
         assert_eq!(read("/x?y=2", None, Some("a=1")), "Query y=2 Body a=1 All");
         assert_eq!(read("/x?y=2;z=3", None, None), "Query y=2 Query z=3 Doubtful");

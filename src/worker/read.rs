@@ -237,6 +237,7 @@ impl Attempt<'_> {
         };
         let mut out = desk.vector();
         let how = ToChild {
+            target_suffix: "",
             peer: self.client.peer().ip(),
             tls: false,
             framing,
