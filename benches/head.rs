@@ -26,6 +26,7 @@ Upgrade-Insecure-Requests: 1\r\nSec-Fetch-Dest: document\r\nSec-Fetch-Mode: navi
 Priority: u=0, i\r\nPragma: no-cache\r\nCache-Control: no-cache\r\n\r\n";
 
 const TO_CHILD: ToChild<'static> = ToChild {
+    target_suffix: "",
     peer: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)),
     tls: false,
     framing: Framing::None,

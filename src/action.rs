@@ -32,6 +32,8 @@ use std::sync::Arc;
 
 pub use self::explain::explain;
 pub use self::fields::{Parameters, Repeated};
+pub(crate) use self::inject::digits;
+pub use self::inject::{Inject, Injection, Into};
 pub use self::name::ActionName;
 pub use self::rules::{Rule, RuleError, Rules};
 pub use self::sets::RuleSet;
@@ -42,6 +44,7 @@ mod fields;
 mod form;
 mod http;
 mod influxql;
+mod inject;
 mod multipart;
 mod name;
 mod parameters;
@@ -214,6 +217,8 @@ pub struct Decision<'r> {
     pub name: ActionName,
     /// The request has a condition: sent again, it is refused because it was carried out.
     pub conditional: bool,
+    /// What the request lacks, by the rule.
+    pub injection: Option<Injection<'r>>,
 }
 
 /// Where a rule comes from.

@@ -15,6 +15,7 @@ pub mod names;
 mod own;
 pub mod queue;
 pub mod status;
+mod watch;
 
 use std::io;
 use std::path::PathBuf;
@@ -74,7 +75,7 @@ async fn serve(config: Config, source: ConfigSource) -> Result<(), StartError> {
     admin.serve(&desk);
     announce(&desk, &config, &source);
     let watched = desk.view.clone();
-    tokio::task::spawn_local(async move { names::watch(&watched).await });
+    tokio::task::spawn_local(async move { tokio::join!(names::watch(&watched), watch::watch(&watched)) });
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
     let asked = tokio::select! {
@@ -98,6 +99,7 @@ async fn serve(config: Config, source: ConfigSource) -> Result<(), StartError> {
         // Its thread cannot be ended from here; the process can.
         return Err(StartError::Worker(io::Error::other("a worker does not end")));
     }
+    watch::tell_who_is_behind(&desk.view);
     let outcome = front.join().map_err(StartError::Worker);
     drop(admin);
     tracing::info!("ended");

@@ -91,7 +91,10 @@ fn configuration(children: &[SocketAddr], doors: Doors, driver: DriverChoice) ->
             let name = store::name(index);
             let _ = write!(text, "[[group.{group}.child]]\nname = \"{name}\"\naddress = \"{address}\"\n");
         }
-        let _ = write!(text, "[group.{group}.probe]\ninterval_down = \"200ms\"\n");
+        let _ = write!(
+            text,
+            "[group.{group}.probe]\ninterval_up = \"1s\"\ntimeout = \"500ms\"\ninterval_down = \"200ms\"\n"
+        );
     }
     text.push_str("[[group.kv.rule]]\nmethod = [\"POST\"]\npath = \"*\"\nclass = \"refuse\"\n");
     // The store's own ACI actions, as an operator would teach them; `idol` knows GetPid.
@@ -160,7 +163,8 @@ async fn watch(view: &View, stores: &Stores) {
                 Some(line) => {
                     drawn += 1;
                     if let Some(index) = (0..CHILDREN).find(|index| store::name(*index) == line.trim()) {
-                        toggle(stores, &mut stopped[index], index);
+                        say(&toggle(stores, &mut stopped[index], index));
+                        drawn = 0;
                     }
                 }
                 None => typed = None,
@@ -189,13 +193,16 @@ async fn next_line(typed: &mut Option<UnboundedReceiver<String>>) -> Option<Stri
     }
 }
 
-fn toggle(stores: &Stores, stopped: &mut bool, index: usize) {
-    if *stopped {
-        stores.start_one(index)
-    } else {
-        stores.stop_one(index)
-    }
+/// Stops the server or starts it again; tells which.
+fn toggle(stores: &Stores, stopped: &mut bool, index: usize) -> String {
     *stopped = !*stopped;
+    let done = if *stopped { "stopped" } else { "started again" };
+    if *stopped {
+        stores.stop_one(index);
+    } else {
+        stores.start_one(index);
+    }
+    format!("Server {} is {done}.", store::name(index))
 }
 
 /// One line: each group's children with their states and, where they are behind, by how much.

@@ -67,7 +67,15 @@ pub const URING_COMPLETIONS_PER_ENTRY: u32 = 4;
 /// Octets received on one connection and not yet taken: above it receiving stops, below half it starts again.
 pub const RECEIVED_BYTES_MAX: usize = 256 * 1024;
 /// Octets copied out of scarce buffers for slow peers, a worker.
-pub const SPILL_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const SPILL_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// A receive that is out of time while it has no buffer looks again after this long: its peer may not be to blame.
+pub const STARVED_LOOK: Duration = Duration::from_secs(1);
+/// Octets of one send to a slow peer's connection, about: what it pins until they are taken, and what it must take
+/// within its time-out. Four large buffers.
+pub const SEND_BYTES_MAX: usize = 128 * 1024;
+/// Octets that the kernel holds unsent for a client (`TCP_NOTSENT_LOWAT`). More would hide a slow client's progress for
+/// longer than its time-out: send buffers grow to megabytes, and tell of room only when a third is free.
+pub const CLIENT_UNSENT_BYTES_MAX: u32 = 256 * 1024;
 /// Pieces of one send: a head, some chunks with their framing. IOV_MAX is 1,024.
 pub const SEND_PIECES_MAX: usize = 64;
 /// Connections of one worker, clients and children together; also bounded by RLIMIT_NOFILE.
@@ -112,6 +120,8 @@ pub const RULE_PATTERN_BYTES_MAX: usize = 256;
 pub const RULES_MAX: usize = 1024;
 /// Different conditions on parameters in a group's rules: one bit of a word each.
 pub const RULE_CONDITIONS_MAX: usize = 64;
+/// Random digits of an injected value: what fits 64 bits with a sign, as ids are kept.
+pub const INJECTED_DIGITS_MAX: u8 = 18;
 /// Parts of a multipart body. A request that uploads many streams has dozens.
 pub const MULTIPART_PARTS_MAX: usize = 4096;
 /// The head of one part, octets: a disposition with a long file name, and a type.
@@ -158,6 +168,8 @@ pub const RING_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const LARGE_BODY_BYTES: u64 = 64 * 1024;
 /// Vectors of heads that are kept for the next request, octets at most: a thousand parked tasks keep four each.
 pub const HEAD_VECTOR_KEPT_MAX: usize = 8 * 1024;
+/// How often a read that waits for its answer looks whether its child is down: then another may be asked.
+pub const HUNG_LOOK: Duration = Duration::from_secs(1);
 /// How often a lane, or a read, tries again where our own descriptors or ports have run out.
 pub const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -266,6 +278,8 @@ pub const RESOLVE_LOOK: Duration = Duration::from_secs(1);
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the control thread looks whether the workers have ended.
 pub const FRONT_LOOK: Duration = Duration::from_millis(10);
+/// How often the states of children are looked at for the log.
+pub const WATCH_LOOK: Duration = Duration::from_millis(100);
 /// After a halt, a worker that has not ended by then never will.
 pub const HALT_WAIT: Duration = Duration::from_secs(5);
 /// How long `antiphon status` and `antiphon child` wait for an answer.

@@ -68,6 +68,8 @@ pub trait Wake: Send + Sync {
 pub struct Setup {
     /// The children, their probes, the floor of their reads.
     pub table: Arc<GroupTable>,
+    /// What sequences belong to: never the same for two starts, since without a journal each begins at 1.
+    pub epoch: u64,
     /// Whose answers a client waits for.
     pub level: Level,
     /// From the moment a change is on its way to a child until it counts as slow.
@@ -91,6 +93,7 @@ pub struct Setup {
 /// A group's changes, as all threads share them.
 pub struct MirrorGroup {
     table: Arc<GroupTable>,
+    epoch: u64,
     level: Level,
     deadline: Duration,
     live_wait: Duration,
@@ -126,9 +129,6 @@ struct Condemned {
     agreed: Class,
 }
 
-/// The only epoch so far: without a journal every start begins anew.
-const EPOCH: u64 = 1;
-
 // === impl MirrorGroup ===
 
 impl MirrorGroup {
@@ -141,6 +141,7 @@ impl MirrorGroup {
         assert!(setup.workers > 0 && !setup.table.children.is_empty(), "a group has workers and children");
         let (ring, writer) = ring(setup.ring_slots, setup.ring_bytes_max);
         let group = Arc::new(Self {
+            epoch: setup.epoch,
             level: setup.level,
             deadline: setup.deadline,
             live_wait: setup.live_wait,
@@ -244,7 +245,7 @@ impl MirrorGroup {
     /// The epoch that sequences belong to.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
-        EPOCH
+        self.epoch
     }
 
     /// The sequence that was given last; 0 before the first.

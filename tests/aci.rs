@@ -540,3 +540,41 @@ fn all_children_down_is_told_at_once() {
         assert_eq!(world.proxy.status()["groups"][0]["name"], GROUP);
     });
 }
+
+/// The id that each server would make up is made once, and is the same for all.
+#[test]
+fn a_created_category_has_one_id_everywhere() {
+    for_each_driver(|driver| {
+        let world = World::start(driver);
+        let form = "application/x-www-form-urlencoded";
+        let part = "--B\r\nContent-Disposition: form-data; name=\"action\"\r\n\r\nCategoryCreate\r\n--B--\r\n";
+        let asks = [
+            Ask::get("/action=CategoryCreate&Name=x"),
+            Ask::get("/?action=CategoryCreate&Name=x"),
+            Ask::new("POST", "/").field("Content-Type", form).body(b"action=CategoryCreate&Name=x"),
+            Ask::new("POST", "/").field("Content-Type", "text/plain").body(b"action=CategoryCreate\r\nName=x"),
+            Ask::new("POST", "/").field("Content-Type", "multipart/form-data; boundary=B").body(part.as_bytes()),
+            Ask::get("/action=CategoryCreate&Category=5"),
+        ];
+        for ask in &asks {
+            let answer = ask.at(world.proxy.port).unwrap_or_else(|why| panic!("{}: {why}", ask.target));
+            assert_eq!(answer.status(), 200, "{answer}");
+        }
+        world.assert_identical();
+        let mut ids: Vec<String> = world.children[2]
+            .changes()
+            .iter()
+            .map(|change| {
+                let (_, target, _, body) = key(change);
+                let text = format!("{target}\n{}", String::from_utf8_lossy(&body));
+                let (_, id) = text.split_once("Category=").unwrap_or_else(|| panic!("no id in {text}"));
+                id.chars().take_while(char::is_ascii_digit).collect()
+            })
+            .collect();
+        assert_eq!(ids.pop().as_deref(), Some("5"), "the client's own id stays");
+        assert!(ids.len() == 5 && ids.iter().all(|id| id.len() == 18), "{ids:?}");
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 5, "each request has another id: {ids:?}");
+    });
+}

@@ -363,7 +363,7 @@ fn a_queue_is_read_and_flushed() {
         assert_eq!(Shown::engines_of(&world.must("/a=dahreadqueue&engine=1")).len(), 1);
         let ran = world.proxy.command(&["queue", "ls"]);
         assert_eq!(ran.code, Some(0), "{}", ran.text());
-        assert_says(&ran.stdout, &["last change 1:2", "b", "offline", "1 useradd"]);
+        assert_says(&ran.stdout, &[":2\n", "b", "offline", "1 useradd"]);
 
         world.must("/action=DAHFlushQueue&Engine=1");
         world.must("/action=EngineManagement&EngineAction=PowerUp&EngineID=1");

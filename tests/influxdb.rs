@@ -12,6 +12,7 @@ mod support;
 use std::path::Path;
 use std::thread;
 
+use antiphon::action::{Asked, Class, Dialect, RuleSet, Rules, Verdict};
 use support::client::Ask;
 use support::influxdb::{self, InfluxDb};
 use support::message::Response;
@@ -164,13 +165,7 @@ fn what_each_would_date_by_its_own_clock_reaches_none() {
 fn the_server_and_the_rules_agree_on_what_reads() {
     let Some(program) = influxdb::program() else { return };
     let child = InfluxDb::start(&program, "a");
-    let rules = antiphon::action::Rules::new(
-        antiphon::action::Dialect::Http,
-        antiphon::action::RuleSet::Influxdb,
-        Vec::new(),
-        antiphon::action::Class::Change,
-    )
-    .expect("rules");
+    let rules = influx_rules();
     let drop = "DROP DATABASE metrics";
     for text in [
         format!("SHOW DATABASES {drop}"),
@@ -193,11 +188,59 @@ fn the_server_and_the_rules_agree_on_what_reads() {
         let target = format!("/query?db=metrics&q={encoded}");
         let answer = Ask::new("POST", &target).at(child.port()).expect("an answer");
         let changed = !child.query("", "SHOW DATABASES").contains("metrics");
-        let asked = antiphon::action::Asked::bare(b"POST", target.as_bytes());
+        let asked = Asked::bare(b"POST", target.as_bytes());
         let reads = match rules.classify(&asked) {
-            Ok(antiphon::action::Verdict::Decided(decision)) => decision.class == antiphon::action::Class::Read,
+            Ok(Verdict::Decided(decision)) => decision.class == Class::Read,
             other => panic!("{text}: {other:?}"),
         };
         assert!(!(reads && changed), "{text}: called a read, and {}", answer.text());
     }
+}
+
+/// Of no body that we take for dated may the server date a point itself.
+#[test]
+fn the_server_and_the_rules_agree_on_what_has_a_timestamp() {
+    let Some(program) = influxdb::program() else { return };
+    let child = InfluxDb::start(&program, "a");
+    let create = Ask::new("POST", "/query?q=CREATE+DATABASE+metrics").at(child.port()).expect("an answer");
+    assert_eq!(create.status(), 200, "{create}");
+    let rules = influx_rules();
+    let pieces = [
+        "m f=1",
+        "m,t=a\\ b f=\"x y\"",
+        "m f=\"a",
+        "\"",
+        " 12",
+        "\n",
+        "\\",
+        "#",
+        " ",
+        "m f=1i 7",
+        "\r\n",
+        ",g=2",
+        "\t",
+    ];
+    let seed = std::env::var("ANTIPHON_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1_u64);
+    let mut random = seed;
+    let mut dated = 0;
+    for _ in 0..600 {
+        let mut body = String::new();
+        for _ in 0..8 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            body += pieces[(random >> 33) as usize % pieces.len()];
+        }
+        let asked = Asked::bare(b"POST", b"/write?db=metrics").with_body(body.as_bytes());
+        let Ok(Verdict::Decided(decision)) = rules.classify(&asked) else { panic!("{body:?}") };
+        if decision.class == Class::Change {
+            dated += 1;
+            Ask::new("POST", "/write?db=metrics").body(body.as_bytes()).at(child.port()).expect("an answer");
+            let own = child.query("metrics", "SELECT * FROM /.*/ WHERE time > '2020-01-01T00:00:00Z'");
+            assert!(!own.contains("series"), "seed {seed}: {body:?} was dated by the server: {own}");
+        }
+    }
+    assert!(dated > 20, "only {dated} of them were taken for dated");
+}
+
+fn influx_rules() -> Rules {
+    Rules::new(Dialect::Http, RuleSet::Influxdb, Vec::new(), Class::Change).expect("rules")
 }

@@ -12,7 +12,6 @@ mod support;
 use std::sync::Mutex;
 use std::thread;
 
-use serde_json::{Value, json};
 use support::aci::{AciServer, Vanish};
 use support::client::{Ask, Client};
 use support::message::{Request, Response};
@@ -84,8 +83,8 @@ impl World {
     #[track_caller]
     fn assert_refused(&self, answer: &Response, id: &str, missing: &[&str]) {
         assert_eq!(answer.status(), 503, "{answer}");
-        let problem = problem(answer);
-        assert_eq!((&problem["code"], &problem["missing"]), (&json!("not_queueable"), &json!(missing)), "{answer}");
+        says(answer, "<errorcode>NOT_QUEUEABLE</errorcode>");
+        says(answer, &format!("Missing: {}.", missing.join(", ")));
         assert_eq!(answer.field("Antiphon-Missing"), Some(missing.join(", ")), "{answer}");
         assert!(answer.field("Antiphon-Sequence").is_none() && answer.field("Retry-After").is_some(), "{answer}");
         for (child, name) in NAMES.iter().enumerate() {
@@ -117,8 +116,9 @@ impl World {
     }
 }
 
-fn problem(answer: &Response) -> Value {
-    serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+#[track_caller]
+fn says(answer: &Response, text: &str) {
+    assert!(answer.text().contains(text), "{text}: {answer}");
 }
 
 fn id(request: &Request) -> String {
@@ -144,7 +144,8 @@ fn all_take_it_in_one_order_with_the_changes_around_it() {
                         let answer = connection.ask(&Ask::get(&target)).unwrap_or_else(|why| panic!("{target}: {why}"));
                         assert_eq!(answer.status(), 200, "{target}: {answer}");
                         let sequence = answer.field("Antiphon-Sequence").expect("the place in the order");
-                        let number: u64 = sequence.trim_start_matches("1:").parse().expect("a sequence");
+                        let (_, number) = sequence.split_once(':').expect("epoch and number");
+                        let number: u64 = number.parse().expect("a sequence");
                         acknowledged.lock().expect("all clients are well").push((number, id));
                     }
                 });
@@ -223,10 +224,9 @@ fn a_child_that_dies_on_it_has_diverged_and_the_client_is_told_of_each() {
             world.children[1].vanish_once(vanish);
             let answer = world.live("torn");
             assert_eq!(answer.status(), 502, "{answer}");
-            let problem = problem(&answer);
-            assert_eq!(problem["code"], "partial", "{answer}");
-            assert_eq!(problem["children"], json!({"a": 200, "b": "no answer", "c": 200}), "{answer}");
-            assert_eq!(answer.field("Antiphon-Sequence").as_deref(), Some("1:2"), "{answer}");
+            says(&answer, "<errorcode>PARTIAL</errorcode>");
+            says(&answer, "a: 200, b: no answer, c: 200.");
+            assert!(answer.field("Antiphon-Sequence").is_some_and(|sequence| sequence.ends_with(":2")), "{answer}");
             world.proxy.wait_child_state("b", "diverged");
             assert!(world.why("b").contains("did not answer live change 2 (categorymove)"), "{}", world.why("b"));
             let had = world.ids(1).len();
@@ -251,7 +251,7 @@ fn who_answers_unlike_its_siblings_has_diverged_and_all_alike_is_the_answer() {
         world.children[2].fail(&[500]);
         let answer = world.live("unlike");
         assert_eq!(answer.status(), 502, "{answer}");
-        assert_eq!(problem(&answer)["children"], json!({"a": 200, "b": 200, "c": 500}), "{answer}");
+        says(&answer, "a: 200, b: 200, c: 500.");
         world.proxy.wait_child_state("c", "diverged");
         world.command(&["child", "attach", "c"]);
         world.wait_all_up();
@@ -260,7 +260,8 @@ fn who_answers_unlike_its_siblings_has_diverged_and_all_alike_is_the_answer() {
             child.fail(&[409]);
         }
         let answer = world.live("nobody");
-        assert_eq!((answer.status(), answer.field("Antiphon-Sequence").as_deref()), (409, Some("1:2")), "{answer}");
+        let second = answer.field("Antiphon-Sequence").is_some_and(|sequence| sequence.ends_with(":2"));
+        assert!(answer.status() == 409 && second, "{answer}");
         for name in NAMES {
             assert_eq!(world.proxy.child_state(name), "up");
         }
@@ -288,7 +289,7 @@ fn a_child_that_does_not_answer_the_probe_holds_the_others_up_for_live_wait_at_m
         });
         assert_eq!(adds, [200; 4], "the others go on, b too");
         world.assert_refused(&answer, "silent", &["b"]);
-        assert!(problem(&answer)["detail"].as_str().is_some_and(|text| text.contains("live_wait")), "{answer}");
+        says(&answer, "live_wait");
         // An ordinary probe follows, which has its own time, and judges.
         world.proxy.wait_child_state("b", "down");
         world.children[1].mute_probes(false);

@@ -57,6 +57,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(told(&short_head, octets), told(&head, octets));
 
     let how = ToChild {
+        target_suffix: "",
         peer: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)),
         tls: false,
         framing: head.framing,

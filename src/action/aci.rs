@@ -9,7 +9,7 @@ use super::multipart::{self, Part};
 use super::name::{ActionName, ParameterName};
 use super::params::{Params, is_token, word_and_params};
 use super::rules::Rules;
-use super::{Asked, Class, Decision, Place, Precondition, Reason, Verdict};
+use super::{Asked, Class, Decision, Injection, Place, Precondition, Reason, Verdict};
 use crate::error::Fault;
 
 /// What has been found in a request so far.
@@ -75,7 +75,14 @@ impl<'r> Found<'r> {
                 }
             }
         };
-        Decision { class: rule.class(), rule, origin, reason, name, conditional: asked.condition != Precondition::None }
+        let form = match reason {
+            Reason::Action(Place::Form) => asked.body,
+            _ => None,
+        };
+        let lacks = rule.inject().filter(|(_, mask)| self.met & mask == 0 && asked.target.starts_with(b"/"));
+        let injection = lacks.map(|(inject, _)| Injection::new(inject, asked.target, form));
+        let conditional = asked.condition != Precondition::None;
+        Decision { class: rule.class(), rule, origin, reason, name, conditional, injection }
     }
 
     fn read_target(&mut self, target: &[u8]) -> Result<(), Fault> {

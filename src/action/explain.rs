@@ -1,6 +1,6 @@
 //! A request written on one line, and what the rules make of it: for `antiphon check --classify`.
 
-use super::{Asked, Rules, Verdict};
+use super::{Asked, Into, Rules, Verdict};
 use crate::error::Fault;
 
 /// Class, rule and reason of a request that is written as `METHOD target [body]`; without a method it is a GET. Only a
@@ -46,6 +46,14 @@ pub fn explain(rules: &Rules, request_text: &str) -> Result<String, Fault> {
             lines += &format!(" (sent again, {} means applied before)", applied.join(" or "));
         }
         lines.push('\n');
+    }
+    if let Some(injection) = &decision.injection {
+        let place = match injection.into {
+            Into::Target => "the target",
+            Into::Body => "the form in the body",
+        };
+        let inject = injection.inject;
+        lines += &format!("injects  {} with {} random digits, in {place}\n", inject.parameter, inject.digits);
     }
     if decision.class == super::Class::Refuse {
         let refusal = decision.rule.refusal();

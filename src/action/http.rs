@@ -19,7 +19,15 @@ pub(super) fn classify<'r>(rules: &'r Rules, asked: &Asked<'_>) -> Result<Verdic
     }
     let name = ActionName::of_method(asked.method);
     let (class, conditional) = (rule.class(), asked.condition != Precondition::None);
-    Ok(Verdict::Decided(Decision { class, rule, origin, reason: Reason::MethodAndPath, name, conditional }))
+    Ok(Verdict::Decided(Decision {
+        class,
+        rule,
+        origin,
+        reason: Reason::MethodAndPath,
+        name,
+        conditional,
+        injection: None,
+    }))
 }
 
 /// False: the body must be there first.

@@ -10,7 +10,9 @@ use super::form::decode_octet;
 use super::name::ActionName;
 use super::params::is_token;
 use super::pattern::Pattern;
-use super::{Asked, Class, Dialect, Origin, Precondition, RuleSet, UnknownOutcome, Validators, Verdict, aci, http};
+use super::{
+    Asked, Class, Dialect, Inject, Origin, Precondition, RuleSet, UnknownOutcome, Validators, Verdict, aci, http,
+};
 use crate::error::Fault;
 use crate::limits::{RULE_CONDITIONS_MAX, RULES_MAX};
 
@@ -34,6 +36,8 @@ pub struct Rule {
     applied: Arc<[u16]>,
     validators: Validators,
     refusal: Fault,
+    /// With the bit of [`Rules::conditions`] that says that a request has the parameter.
+    inject: Option<(Inject, u64)>,
 }
 
 /// What a look at the whole request tells of a rule's condition.
@@ -175,6 +179,7 @@ impl Rule {
             applied: Arc::from([]),
             validators: Validators::Differ,
             refusal: Fault::ActionRefused,
+            inject: None,
         }
     }
 
@@ -204,6 +209,23 @@ impl Rule {
     pub const fn with_validators(mut self, validators: Validators) -> Self {
         self.validators = validators;
         self
+    }
+
+    /// Adds a parameter to requests that lack it.
+    ///
+    /// # Errors
+    /// [`RuleError::Parameter`]; [`RuleError::Dialect`] on a rule of the dialect `http`.
+    pub fn with_inject(mut self, inject: Inject) -> Result<Self, RuleError> {
+        if !matches!(self.matcher, Matcher::Aci { .. }) {
+            return Err(RuleError::Dialect(0));
+        }
+        // It is written as it is, so it must mean itself wherever it stands.
+        let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'_' | b'-' | b'.');
+        if inject.parameter.is_empty() || !inject.parameter.bytes().all(is_plain) {
+            return Err(RuleError::Parameter);
+        }
+        self.inject = Some((inject, 0));
+        Ok(self)
     }
 
     /// What the client is told where the rule refuses.
@@ -292,6 +314,11 @@ impl Rule {
         self.refusal
     }
 
+    /// What requests get that lack it, and the bit that says that one has it.
+    pub(super) fn inject(&self) -> Option<(&Inject, u64)> {
+        self.inject.as_ref().map(|(inject, mask)| (inject, *mask))
+    }
+
     /// Whether it makes no difference which of the two decides.
     pub(super) fn does_the_same_as(&self, other: &Self) -> bool {
         self.class == other.class
@@ -334,20 +361,23 @@ impl Rules {
             return Err(RuleError::TooMany);
         }
         let mut all: Vec<Condition> = Vec::new();
+        let mut bit_of = |condition: &Condition| {
+            let bit = all.iter().position(|known| known == condition).unwrap_or_else(|| {
+                all.push(condition.clone());
+                all.len() - 1
+            });
+            if bit < RULE_CONDITIONS_MAX { Ok(1 << bit) } else { Err(RuleError::TooManyParameters) }
+        };
         let mut paths_matter = false;
         for (index, rule) in rules.iter_mut().enumerate() {
             match (&mut rule.matcher, dialect) {
                 (Matcher::Aci { conditions, mask, .. }, Dialect::Aci) => {
                     *mask = 0;
                     for condition in conditions {
-                        let bit = all.iter().position(|known| known == condition).unwrap_or_else(|| {
-                            all.push(condition.clone());
-                            all.len() - 1
-                        });
-                        if bit >= RULE_CONDITIONS_MAX {
-                            return Err(RuleError::TooManyParameters);
-                        }
-                        *mask |= 1 << bit;
+                        *mask |= bit_of(condition)?;
+                    }
+                    if let Some((inject, mask)) = &mut rule.inject {
+                        *mask = bit_of(&Condition::Present(parameter_name(&inject.parameter)?))?;
                     }
                 }
                 (Matcher::Http { path, .. }, Dialect::Http) => paths_matter |= !path.is_any(),

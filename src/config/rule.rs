@@ -8,7 +8,7 @@ use toml::de::DeValue;
 use super::error::{Problems, Wrong};
 use super::table::Table;
 use super::values::{Judged, boolean, integer, list, plain, text, word};
-use crate::action::{Class, Dialect, Rule, RuleError, UnknownOutcome, Validators};
+use crate::action::{Class, Dialect, Inject, Rule, RuleError, UnknownOutcome, Validators, digits};
 
 const OUTCOMES_LATER: &[(&str, &str)] = &[("conditional", ONCE), ("key", ONCE), ("probe", ONCE), ("cooperative", ONCE)];
 const ACTION_HELP: &str = "write `action = \"NAME\"`, with `*` for any letters";
@@ -57,6 +57,14 @@ fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opti
     }
     let validators = word("values of `validators`", Validators::ALL, Validators::as_str, &[]);
     let validators = table.optional(problems, "validators", validators).map(Spanned::into_inner);
+    let inject = match (dialect, class) {
+        (Dialect::Aci, None | Some(Class::Change)) => inject(&mut table, problems),
+        _ => {
+            let message = "only a change of the dialect \"aci\" gets a parameter that it lacks";
+            table.misfit(problems, "inject", message, "remove it");
+            None
+        }
+    };
     let safe = table.optional(problems, "safe", boolean).map(Spanned::into_inner);
     table.finish(problems);
 
@@ -67,6 +75,11 @@ fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opti
     if let Some(applied) = applied {
         let statuses: Vec<u16> = applied.into_inner().into_iter().map(|status| status as u16).collect();
         rule = rule.with_applied(&statuses);
+    }
+    if let Some(inject) = inject {
+        let span = inject.span();
+        let help = "write the parameter's name, as in `parameter = \"Category\"`";
+        rule = judged(rule.with_inject(inject.into_inner()), span, help, problems)?;
     }
     if let Some(validators) = validators {
         rule = rule.with_validators(validators);
@@ -95,6 +108,22 @@ fn aci(table: &mut Table<'_>, class: Option<Class>, problems: &mut Problems) -> 
         }
     }
     Some(rule)
+}
+
+/// `inject`: a parameter and what makes its value.
+fn inject(table: &mut Table<'_>, problems: &mut Problems) -> Option<Spanned<Inject>> {
+    let mut table = table.table(problems, "inject", "inject")?;
+    let span = table.span();
+    let parameter = table.required(problems, "parameter", "add `parameter = \"Category\"`", plain);
+    let digits = table.required(problems, "value", "add `value = \"digits:18\"`", |value| {
+        let found = text(value)?;
+        let wrong =
+            || Wrong::new(format!("{found:?} makes no value"), "write \"digits:1\" to \"digits:18\": random digits");
+        digits(found).ok_or_else(wrong)
+    });
+    table.finish(problems);
+    let inject = Inject { parameter: (*parameter?.get_ref()).into(), digits: digits?.into_inner() };
+    Some(Spanned::new(span, inject))
 }
 
 /// `method`, `path`; at least one of them.

@@ -218,7 +218,7 @@ fn fit_descriptors(config: &Config, workers: usize) -> Result<usize, StartError>
     if fits < least {
         return Err(StartError::Limits(host::TooFewFds { limit, needed: needed(least) }));
     }
-    tracing::info!(
+    tracing::debug!(
         limit,
         connections_each = fits,
         "RLIMIT_NOFILE allows fewer connections than [limits] connections_max: LimitNOFILE={} would do",
@@ -295,6 +295,8 @@ fn mirror_setup(
     let sequencer: Arc<dyn Wake> = wake.clone();
     mirror::Setup {
         table: table.clone(),
+        // The wall clock is past every earlier start's; two starts in one millisecond there are not.
+        epoch: time::unix_ms(),
         level: group.ack,
         deadline: group.write_deadline,
         live_wait: group.live_wait,

@@ -89,7 +89,8 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent()
         && !directory.exists()
     {
-        fs::create_dir_all(directory)?;
+        // The last directory only: a slip in the path is not to leave a tree behind.
+        fs::create_dir(directory)?;
     }
     if fs::symlink_metadata(path).is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type())) {
         if UnixStream::connect(path).is_ok() {
@@ -106,7 +107,11 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 
 fn refused(path: &Path, error: io::Error) -> StartError {
     let hint = match error.kind() {
+        io::ErrorKind::AddrInUse if UnixStream::connect(path).is_err() => {
+            "a file that is no socket is there: remove it, or change [admin] socket"
+        }
         io::ErrorKind::AddrInUse => "another antiphon answers there: stop it, or change [admin] socket",
+        io::ErrorKind::NotFound => "its directory does not exist: make it, or change [admin] socket",
         io::ErrorKind::PermissionDenied => {
             "the directory must be writable for the user antiphon runs as; change [admin] socket"
         }

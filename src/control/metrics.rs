@@ -213,7 +213,7 @@ impl Front {
             ("last_seq", "The sequence that was given last", |view, group| {
                 view.mirrors[group.index].last_sequence() as f64
             }),
-            ("acknowledged_seq", "The highest sequence that a client was told of as done", |_, group| {
+            ("acknowledged_seq", "Reads are served only by children at or past this", |_, group| {
                 group.shared.floor() as f64
             }),
             ("epoch", "The epoch of the sequences", |view, group| view.mirrors[group.index].epoch() as f64),

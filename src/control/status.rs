@@ -50,7 +50,8 @@ pub struct GroupStatus {
     pub epoch: u64,
     /// The sequence given last.
     pub sequence: u64,
-    /// The highest sequence that a client was told of as done.
+    /// Reads are served only by children at or past this sequence: the last one that a client was told of as carried
+    /// out. (A change that was refused by all raises nothing.)
     pub acknowledged: u64,
     /// Octets of the changes in memory.
     pub ring_bytes: u64,
@@ -172,7 +173,7 @@ impl fmt::Display for GroupStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, dialect, policy, ack, primary, epoch, sequence, acknowledged, .. } = self;
         writeln!(f, "group {name}: dialect {dialect}, policy {policy}, ack {ack}, primary {primary}")?;
-        writeln!(f, "  last change {epoch}:{sequence}, acknowledged up to {epoch}:{acknowledged}")?;
+        writeln!(f, "  last change {epoch}:{sequence}; every read sees {epoch}:{acknowledged} at least")?;
         let mut table = String::new();
         writeln!(table, "  child          state            for       lag     reads    failed  why")?;
         for child in &self.children {

@@ -43,6 +43,8 @@ pub struct ToChild<'a> {
     pub tls: bool,
     /// How the body will be framed.
     pub framing: Framing,
+    /// What is appended to the target. It must be well formed there.
+    pub target_suffix: &'a str,
     /// Host for a request that has none (HTTP/1.0).
     pub fallback_host: &'a str,
     /// Whether to add ourselves to Via.
@@ -78,6 +80,7 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, how: &ToC
     out.extend_from_slice(head.method_name.of(buf));
     out.push(b' ');
     out.extend_from_slice(head.path_and_query(buf));
+    out.extend_from_slice(how.target_suffix.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     let host = head.host.map(|span| span.of(buf));
     field(out, "Host", host.unwrap_or(how.fallback_host.as_bytes()));

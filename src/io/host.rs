@@ -269,7 +269,7 @@ impl fmt::Display for TooFewFds {
             f,
             "{needed} file descriptors are needed and {limit} allowed (RLIMIT_NOFILE): set LimitNOFILE={needed} in the \
              unit file, nofile in /etc/security/limits.conf, or --ulimit nofile={needed} for a container; or allow \
-             fewer connections"
+             fewer connections ([limits] connections_max)"
         )
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn group(like: Like) -> (Arc<MirrorGroup>, Sequencer) {
 pub(super) fn group_with(like: Like, sequencer: Arc<dyn Wake>) -> (Arc<MirrorGroup>, Sequencer) {
     MirrorGroup::new(Setup {
         table: Arc::new(testing::group(Policy::RoundRobin, &vec![100; like.children])),
+        epoch: 1,
         level: like.level,
         deadline: Duration::from_secs(5),
         live_wait: Duration::from_secs(2),

@@ -251,10 +251,10 @@ impl Child {
         let step = self.gate.health.on(event, now, options);
         if step.before.kind() != step.after.kind() {
             let text = match event {
-                Event::ReadFailed(failure) => Cow::Owned(format!("a read: {failure}")),
+                Event::ReadFailed(failure) => Cow::Owned(format!("a request: {failure}")),
                 Event::ProbeBad(failure) => Cow::Owned(format!("a probe: {failure}")),
                 Event::ProbeGood => Cow::Borrowed("a probe was answered"),
-                Event::ReadAnswered => Cow::Borrowed("a read was answered"),
+                Event::ReadAnswered => Cow::Borrowed("a request was answered"),
                 Event::Online => Cow::Borrowed("online again: not probed yet"),
             };
             self.health_why.store(Arc::new(Why { text, since: now }));

@@ -6,7 +6,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use crate::action;
+use crate::action::{self, Into};
 use crate::error::Fault;
 use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward, reply};
 use crate::io::exec::Conn;
@@ -29,11 +29,20 @@ pub(crate) async fn change(
     action: &action::Decision<'_>,
     held: Option<Held>,
 ) -> Result<Answered, Fault> {
-    let Held { body, mut charge } = match held {
+    let Held { mut body, mut charge } = match held {
         Some(held) => held,
         None => held::body(worker, &desk.request, client).await?,
     };
     desk.body_read = true;
+    let mut target_suffix = String::new();
+    if let Some(injection) = &action.injection {
+        let text = injection.text(random()?);
+        match injection.into {
+            Into::Target => target_suffix = text,
+            Into::Body if !charge.grow(text.len()) => return Err(Fault::ChangeRejectedMemory),
+            Into::Body => body = [&body, text.as_bytes()].concat().into(),
+        }
+    }
     let framing = match desk.request.framing {
         Framing::None => Framing::None,
         _ => Framing::Length(body.len() as u64),
@@ -43,6 +52,7 @@ pub(crate) async fn change(
         peer: client.peer().ip(),
         tls: false,
         framing,
+        target_suffix: &target_suffix,
         fallback_host: &group.children[group.primary()].host,
         via: true,
         expect: false,
@@ -100,6 +110,15 @@ pub(crate) async fn change(
     }
 }
 
+/// A number that nobody can guess: an id made of it must not meet another one.
+fn random() -> Result<u128, Fault> {
+    let mut octets = [0; 16];
+    match rustix::rand::getrandom(&mut octets, rustix::rand::GetRandomFlags::empty()) {
+        Ok(16) => Ok(u128::from_ne_bytes(octets)),
+        _ => Err(Fault::Internal),
+    }
+}
+
 /// Sends the held answer of one child, with the change's place in the order.
 async fn answer(
     worker: &Worker,
@@ -140,6 +159,7 @@ async fn answer(
         }
         _ => {
             let (kind, text) = fault::answer_not_held(desk, status);
+            let extra = [extra[0], extra[1], ("Date", &date[..])];
             reply::own_response(&mut out, status, kind, &text, close, head_request, &extra);
             pieces.push(Piece::Scratch(out));
         }

@@ -75,6 +75,7 @@ pub(crate) async fn refuse(worker: &Worker, desk: &mut Desk, client: &Conn, faul
     let mut extra: Vec<(&str, &[u8])> = vec![("Date", &date)];
     if let Some(text) = &sequence {
         extra.push(("Antiphon-Sequence", text.as_bytes()));
+        extra.push(("Antiphon-Durability", b"memory"));
     }
     let missing = desk.missing.join(", ");
     if !missing.is_empty() {

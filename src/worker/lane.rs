@@ -170,18 +170,17 @@ struct Errand {
 impl Errand {
     /// A connection, until `until`. Where our own descriptors or ports have run out, it is tried again: that is no
     /// fault of the child's.
-    async fn connect(&self, group: &GroupTable, until: Time) -> Result<Conn, Failure> {
+    async fn connect(&self, group: &GroupTable, mut until: Time) -> Result<Conn, Failure> {
         let io = &self.worker.io;
+        let within = io.now().until(until);
         loop {
             match connect::to_child(&self.worker, &group.children[self.child], until).await {
                 Ok(conn) => return Ok(conn),
                 Err(NoConnection::Child(failure)) => return Err(failure),
                 Err(NoConnection::Shortage(errno)) => {
                     tracing::warn!(%errno, "no descriptor, port or memory for a lane's connection");
-                    if io.now() + SHORTAGE_PAUSE >= until {
-                        return Err(Failure::ConnectTimeout);
-                    }
                     io.sleep_until(io.now() + SHORTAGE_PAUSE).await;
+                    until = io.now() + within;
                 }
             }
         }
@@ -248,7 +247,11 @@ impl Errand {
     async fn ask(&self, expires: Time) -> Result<Option<Conn>, Failure> {
         let snapshot = self.worker.snapshot();
         let group = &snapshot.groups[self.group];
+        let io = &self.worker.io;
+        let within = io.now().until(expires);
         let conn = self.connect(group, expires).await?;
+        // Where we had to wait for a descriptor of our own, the child's time begins only now.
+        let expires = if io.now() < expires { expires } else { io.now() + within };
         let Request::Http { method, target } = &group.probe.request else { return Ok(Some(conn)) };
         let host = &group.children[self.child].host;
         let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: antiphon-probe\r\n\r\n");

@@ -14,8 +14,8 @@ use crate::http::body::Decoder;
 use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward};
 use crate::io::exec::{Conn, Ended};
 use crate::io::op::{Piece, Pieces};
-use crate::limits::INTERIM_ANSWERS_MAX;
-use crate::probe::{Action, Event, Failure};
+use crate::limits::{HUNG_LOOK, INTERIM_ANSWERS_MAX};
+use crate::probe::{Action, Event, Failure, Kind};
 use crate::route::{self, ChildSet, Choice, GroupTable, NoChoice, Outcome, Step};
 use crate::time::Time;
 use crate::worker::Worker;
@@ -140,6 +140,8 @@ struct Attempt<'a> {
 enum HeadEnd {
     /// The child's doing.
     Child(NoHead),
+    /// The child was found down by others, while it still owed its answer.
+    ChildDown,
     /// The client's body was at fault.
     Client(Fault),
     /// The client is not there any more.
@@ -168,7 +170,7 @@ impl Attempt<'_> {
             return;
         }
         let (before, after) = (step.before.kind(), step.after.kind());
-        tracing::info!(child = %self.choice.child().name, ?before, ?after, "a read has changed its health");
+        tracing::debug!(child = %self.choice.child().name, ?before, ?after, "a read has changed its health");
         self.worker.mirrors[self.group.index].notice(self.choice.index);
     }
 
@@ -237,6 +239,7 @@ impl Attempt<'_> {
         };
         let mut out = desk.vector();
         let how = ToChild {
+            target_suffix: "",
             peer: self.client.peer().ip(),
             tls: false,
             framing,
@@ -297,7 +300,13 @@ impl Attempt<'_> {
             }
             let until = if up.is_over() { up.progress().max(began) + wait } else { Time::NEVER };
             let parse = |octets: &[u8]| Ok(response.parse(octets, to)?.then_some(response.head_len));
-            response_bytes.poll(child, until, parse).map_err(HeadEnd::Child)
+            let polled = response_bytes.poll(child, until.min(now + HUNG_LOOK), parse);
+            // Nobody wakes us when a probe finds the child down: we look, now and then.
+            let resendable = self.repeatable && interims == 0 && !up.is_touched();
+            if polled.is_pending() && resendable && self.choice.child().health().state().kind() == Kind::Down {
+                return Poll::Ready(Err(HeadEnd::ChildDown));
+            }
+            polled.map_err(HeadEnd::Child)
         })
         .await
     }
@@ -308,6 +317,8 @@ impl Attempt<'_> {
         let end = match end {
             HeadEnd::ClientGone => return Failed::for_good(Fault::ClientGone),
             HeadEnd::Client(fault) => return Failed::for_good(fault),
+            // Known already: nothing to observe.
+            HeadEnd::ChildDown => return Failed { fault: Fault::ChildHeadTimeout, again: Again::Repeatable },
             HeadEnd::Child(end) => end,
         };
         let (fault, failure, closed) = match end {
@@ -392,7 +403,13 @@ impl Attempt<'_> {
             let now = self.worker.io.now();
             // How the rest of the request fares matters no more to this answer, only to the connections.
             let _ = (!up.is_over()).then(|| up.poll(self.client, &child, now));
-            down.poll(&child, self.client, now)
+            let polled = down.poll(&child, self.client, now);
+            if polled.is_pending()
+                && let Poll::Ready(Ended::Failed(errno)) = self.client.poll_ended()
+            {
+                return Poll::Ready(Err(Broken::Sink(errno)));
+            }
+            polled
         })
         .await;
         if let Err(broken) = ended {

@@ -15,7 +15,7 @@ use crate::http::body::{self, ChunkHead, Decoder};
 use crate::io::buffer::{Chunk, Group};
 use crate::io::exec::{Conn, Received, SendError};
 use crate::io::op::{Piece, Pieces};
-use crate::limits::{LARGE_BODY_BYTES, SEND_PIECES_MAX};
+use crate::limits::{LARGE_BODY_BYTES, SEND_BYTES_MAX, SEND_PIECES_MAX};
 use crate::time::Time;
 
 /// Why a pump stopped before the body's end, and on whose side.
@@ -91,6 +91,9 @@ pub(crate) struct Pump {
     trailers: Option<Vec<u8>>,
     /// It has come to its end, good or bad.
     over: bool,
+    /// Octets of body in `pieces`, and how many of them end the gathering.
+    gathered: usize,
+    gather_max: usize,
     /// A send has been begun: the peer may have seen some of it.
     started: bool,
     /// Spare vectors for chunk heads.
@@ -116,6 +119,8 @@ impl Pump {
             wide: true,
             trailers: None,
             over: false,
+            gathered: 0,
+            gather_max: SEND_BYTES_MAX,
             started: false,
             spare: Vec::new(),
         }
@@ -195,6 +200,7 @@ impl Pump {
             }
             to.begin_send(std::mem::take(&mut self.pieces));
             self.sending = true;
+            self.gathered = 0;
             self.started = true;
             self.progress = now;
         }
@@ -202,6 +208,8 @@ impl Pump {
 
     /// Takes what has arrived, as far as one send holds it.
     fn gather(&mut self, from: &Conn, now: Time) -> Result<(), Broken> {
+        let scarce = from.io().buffers().is_scarce(Group::Large);
+        self.gather_max = if scarce { 1 } else { SEND_BYTES_MAX };
         while !self.ended && self.room() {
             match from.poll_receive(self.source_deadline()) {
                 Poll::Pending => break,
@@ -236,6 +244,7 @@ impl Pump {
             }
             if !step.data.is_empty() {
                 self.bytes += step.data.len() as u64;
+                self.gathered += step.data.len();
                 if self.bytes > self.bytes_max {
                     return Err(Broken::Framing(Fault::BodyTooLarge));
                 }
@@ -293,8 +302,12 @@ impl Pump {
         }
     }
 
-    /// One more chunk with its framing, and the last chunk, still fit one send.
+    /// One more chunk with its framing, and the last chunk, still fit one send. While buffers are scarce a send takes
+    /// one chunk: what a slow peer has not taken pins as little as it can.
     fn room(&self) -> bool {
+        if self.gathered >= self.gather_max {
+            return false;
+        }
         self.pieces.count() + 6 < SEND_PIECES_MAX
     }
 

@@ -110,6 +110,7 @@ mod tests {
     fn group(wake: &Arc<SequencerWake>) -> (Arc<MirrorGroup>, Sequencer) {
         MirrorGroup::new(Setup {
             table: Arc::new(testing::group(Policy::RoundRobin, &[1, 1])),
+            epoch: 1,
             level: Level::All,
             deadline: Duration::from_secs(5),
             live_wait: Duration::from_secs(2),

@@ -200,10 +200,15 @@ async fn head(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) -> R
 
 /// Finds out what is asked and by which rule, and has it done.
 async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) -> Result<Next, Fault> {
+    let has_body = !matches!(desk.request.framing, Framing::None | Framing::Length(0));
+    if has_body && worker.is_short_of_small_buffers() {
+        // The head outlives the wait for the body.
+        desk.request_bytes.unpin();
+    }
     let snapshot = worker.snapshot();
     let octets = desk.request_bytes.as_slice();
     let head = &desk.request;
-    desk.body_read = matches!(head.framing, Framing::None | Framing::Length(0));
+    desk.body_read = !has_body;
     let target = head.path_and_query(octets);
     let host = head.host.map(|span| span.of(octets));
     let group: &GroupTable = snapshot.route(client.tag(), host, target).ok_or(Fault::NoRoute)?;
@@ -214,7 +219,6 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     if matches!(head.framing, Framing::Length(length) if length > worker.settings.limits.body_bytes_max) {
         return Err(Fault::BodyTooLarge);
     }
-    let has_body = !desk.body_read;
     let mut asked = Asked::of(head.method_name.of(octets), target, has_body, head.fields(octets));
     let is_aci = worker.settings.told[group.index] != Told::Problem;
     let mut body: Option<Held> = None;

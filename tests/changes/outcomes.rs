@@ -68,7 +68,7 @@ fn a_refusal_by_all_has_its_place_and_raises_no_alarm() {
         world.assert_identical();
         world.wait_up();
         let lock = Ask::new("LOCK", "/x").at(world.proxy.port).expect("an answer");
-        assert_problem(&lock, 403, "action_refused");
+        assert_problem(&lock, 501, "lock_refused");
         assert_eq!(lock.field("Antiphon-Sequence"), None, "{lock}");
     });
 }

@@ -6,8 +6,8 @@
 //!
 //! Changes are `once`: their repetition gives a second user, or an error.
 
-use crate::action::Class;
 use crate::action::rules::{Rule, RuleError};
+use crate::action::{Class, Inject};
 
 /// Cannot be queued for a child that is away: they name things by ids that it may not know yet.
 const LIVE_CHANGES: &[&str] = &["CategoryMove", "CategorySetDetails"];
@@ -16,7 +16,6 @@ const CHANGES: &[&str] = &[
     "CategoryActivate",
     "CategoryBuild",
     "CategoryCopy",
-    "CategoryCreate",
     "CategoryDelete",
     "CategoryDeleteTraining",
     "CategoryImportFromCluster",
@@ -138,6 +137,9 @@ pub(super) fn rules() -> Result<Vec<Rule>, RuleError> {
     for live_change in LIVE_CHANGES {
         rules.push(Rule::aci(live_change, Class::LiveChange)?);
     }
+    // Without `Category` the server makes up a random id of this many digits.
+    let inject = Inject { parameter: "Category".into(), digits: 18 };
+    rules.push(Rule::aci("CategoryCreate", Class::Change)?.with_inject(inject)?);
     for change in CHANGES {
         rules.push(Rule::aci(change, Class::Change)?);
     }

@@ -132,3 +132,52 @@ fn queues_are_looked_at_but_not_changed() {
     let split = asked("POST", "/a=QueueInfo", Some("multipart/form-data; boundary=B"), Some(part));
     assert_eq!(word(&rules, &split), "read");
 }
+
+/// Every form in which a category is created without an id, and what makes it one that has it.
+#[test]
+fn a_category_gets_an_id_once() {
+    const FORM: Option<&str> = Some("application/x-www-form-urlencoded");
+    const PARTS: Option<&str> = Some("multipart/form-data; boundary=B");
+    let part = |name: &str, text: &str| {
+        format!("--B\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n--B--\r\n")
+    };
+    let (create, name) = (part("action", "CategoryCreate"), part("Name", "x"));
+    let rules = idol();
+    for (target, content_type, body, added) in [
+        ("/action=CategoryCreate&Name=x", None, None, "/action=CategoryCreate&Name=x&Category=100000000000000007"),
+        ("/?a=categorycreate", None, None, "/?a=categorycreate&Category=100000000000000007"),
+        ("/", FORM, Some("action=CategoryCreate"), "action=CategoryCreate&Category=100000000000000007"),
+        ("/", Some("text/plain"), Some("action=CategoryCreate\r\nName=x"), "/?Category=100000000000000007"),
+        ("/a=CategoryCreate", FORM, Some("Name=x"), "/a=CategoryCreate&Category=100000000000000007"),
+        ("/", PARTS, Some(create.as_str()), "/?Category=100000000000000007"),
+        ("/a=CategoryCreate", PARTS, Some(name.as_str()), "/a=CategoryCreate&Category=100000000000000007"),
+        ("/a=CategoryCreate", Some("application/json"), Some("{}"), "/a=CategoryCreate&Category=100000000000000007"),
+        // It has one, or it is another action.
+        ("/action=CategoryCreate&Category=5", None, None, ""),
+        ("/action=CategoryCreate&cat%65gory=5", None, None, ""),
+        ("/a=CategoryCreate", FORM, Some("CATEGORY=5"), ""),
+        ("/Category=5", FORM, Some("action=CategoryCreate"), ""),
+        ("/action=CategoryCreates", None, None, ""),
+        ("/action=CategoryDelete", None, None, ""),
+    ] {
+        let asked = asked("POST", target, content_type, body.map(str::as_bytes));
+        let decision = decided(&rules, &asked).expect("one reading");
+        assert_eq!(decision.class, Class::Change);
+        let found = decision.injection.map_or(String::new(), |injection| {
+            let came = if injection.into == Into::Body { body.expect("a body") } else { target };
+            format!("{came}{}", injection.text(7))
+        });
+        assert_eq!(found, added, "{target} {body:?}");
+        if !added.is_empty() && !added.starts_with('/') {
+            let again = super::asked("POST", target, content_type, Some(added.as_bytes()));
+            assert!(decided(&rules, &again).expect("one reading").injection.is_none(), "{added}");
+        }
+    }
+    let decision = explain(&rules, "/action=CategoryCreate").expect("one reading");
+    assert!(decision.contains("injects  Category with 18 random digits, in the target\n"), "{decision}");
+    let inject = Inject { parameter: "a b".into(), digits: 1 };
+    let rule = Rule::aci("x", Class::Change).expect("rule");
+    assert_eq!(rule.with_inject(inject.clone()).err(), Some(RuleError::Parameter));
+    let rule = Rule::http(&["PUT"], "*", Class::Change).expect("rule");
+    assert_eq!(rule.with_inject(inject).err(), Some(RuleError::Dialect(0)));
+}

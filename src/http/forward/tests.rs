@@ -9,6 +9,7 @@ const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
 fn to_child() -> ToChild<'static> {
     ToChild {
+        target_suffix: "",
         peer: PEER,
         tls: false,
         framing: Framing::None,

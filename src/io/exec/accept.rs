@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_nodelay;
+use socket2::SockRef;
 
 use super::conn::{ConnState, Role, peer_address};
 use super::{Io, Operation, State, Timed};
 use crate::io::buffer::Group;
 use crate::io::op::{Op, Payload, Socket};
 use crate::io::slab::Key;
-use crate::limits::{ACCEPT_PAUSE_MAX, ACCEPT_PAUSE_MIN};
+use crate::limits::{ACCEPT_PAUSE_MAX, ACCEPT_PAUSE_MIN, CLIENT_UNSENT_BYTES_MAX};
 
 /// A listening socket and its armed accept.
 pub(super) struct Listener {
@@ -138,13 +139,15 @@ impl State {
 
     /// A new client, if there is room for one.
     fn admit(&mut self, index: usize, socket: OwnedFd) {
-        if self.draining || self.conns.len() >= self.connections_max {
+        // As in `settle_accepts`: a burst may complete before the listener has heard that there is no room.
+        if self.draining || self.conns.len() >= self.connections_max - (self.connections_max / 8).max(1) {
             self.stats.accept_refused.add(1);
             return;
         }
         self.stats.accepted.add(1);
         // Answers go out whole, so there is nothing to gain from waiting. Not every socket has it.
         let _set = set_tcp_nodelay(&socket, true);
+        let _set = SockRef::from(&socket).set_tcp_notsent_lowat(CLIENT_UNSENT_BYTES_MAX);
         let socket = Socket::new(socket);
         let peer = peer_address(&socket);
         let mut conn = ConnState::new(socket, peer, Role::Idle, Group::Small);

@@ -18,6 +18,7 @@ use crate::io::buffer::{Chunk, Group};
 use crate::io::op::{Pieces, Socket};
 use crate::io::slab::Key;
 use crate::io::wheel::TimerKey;
+use crate::limits::STARVED_LOOK;
 use crate::time::Time;
 
 /// A connection, owned: what comes in is queued for the owner, within bounds; one send at a time goes out.
@@ -138,6 +139,11 @@ impl ConnId {
 // === impl ConnState ===
 
 impl ConnState {
+    /// It is not armed, because there is no free buffer.
+    const fn is_starved(&self) -> bool {
+        matches!(self.receive, Receiving::Starved(_))
+    }
+
     pub(super) fn new(socket: Socket, peer: SocketAddr, role: Role, group: Group) -> Self {
         Self {
             socket,
@@ -240,9 +246,11 @@ impl Conn {
         match ended {
             Some(Ended::End) => Poll::Ready(Received::End),
             Some(Ended::Failed(errno)) => Poll::Ready(Received::Failed(errno)),
-            None if until <= state.now => Poll::Ready(Received::TimedOut),
+            // What we have no buffer for is not the peer's silence.
+            None if until <= state.now && !state.owned(self.key).is_starved() => Poll::Ready(Received::TimedOut),
             None => {
                 let task = self.io.current_task();
+                let until = if until > state.now { until } else { state.now + STARVED_LOOK };
                 state.owned(self.key).receiver = Some(task);
                 state.tasks.current_mut(task).wait_until(until);
                 Poll::Pending

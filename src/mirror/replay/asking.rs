@@ -268,7 +268,9 @@ impl Lane {
         Do::SendChange {
             change: Arc::clone(change),
             attempt: self.tried.sends,
-            fresh_connection: !change.live && !trusted && (!change.may_repeat() || self.tried.sends > 1),
+            // A server may close a connection at any moment after an answer, without having said so: a change that may
+            // not be repeated would be in doubt for no fault of the child's. A live one goes where its child was proven.
+            fresh_connection: !change.live && (!change.may_repeat() || (!trusted && self.tried.sends > 1)),
         }
     }
 

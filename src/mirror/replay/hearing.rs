@@ -76,7 +76,7 @@ impl Lane {
             self.group.on_end(&change, self.child, end, now);
             self.diverge_because(format!("{what} live change {sequence} ({}): {why}", change.name), now);
         } else if !octets_left {
-            if why == Failure::Closed && reused && self.tried.sends == 1 {
+            if why == Failure::Closed && reused && self.tried.sends == 1 && !self.hold {
                 // An idle connection that had ended. The next one is new.
                 return;
             }
@@ -88,7 +88,7 @@ impl Lane {
             self.stand(Standing::NeedsReseed, why, now);
         } else {
             self.tried.in_doubt = true;
-            if why == Failure::Closed && reused && self.tried.sends == 1 {
+            if why == Failure::Closed && reused && self.tried.sends == 1 && !self.hold {
                 // Its end may have crossed our request: that says nothing of the child.
                 return;
             }

@@ -51,7 +51,7 @@ fn the_reason_is_that_of_the_author_who_decided() {
     let why = || (child.shown().name(), child.why().text.into_owned(), child.why().since);
     assert_eq!(why(), ("up", String::new(), Time::ZERO));
     child.on_event(Event::ReadFailed(Failure::Closed), later(1), &options);
-    assert_eq!(why(), ("suspect", "a read: connection closed before an answer".into(), later(1)));
+    assert_eq!(why(), ("suspect", "a request: connection closed before an answer".into(), later(1)));
     child.on_event(Event::ProbeBad(Failure::Status(503)), later(2), &options);
     assert_eq!(why(), ("down", "a probe: answered with status 503".into(), later(2)));
     child.on_event(Event::ProbeBad(Failure::AnswerTimeout), later(3), &options);
