@@ -242,7 +242,7 @@ pub const CHANGE_TRIES_MAX: u32 = 3;
 pub const CHANGE_RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Times that a change is sent to a child that never answers it. Such a change may be what brings the child down.
 pub const CHANGE_SENDS_MAX: u32 = 5;
-/// How long a connection is trusted after an answer: a change that may not be repeated goes on no older one.
+/// How long a connection is trusted after an answer: a change that is sent again goes on no older one.
 pub const CHANGE_CONNECTION_FRESH: Duration = Duration::from_secs(1);
 /// Entries that a child which has replayed its backlog may be behind when it goes live. Under load none stands exactly
 /// at the head; reads still wait until it has applied what was answered.

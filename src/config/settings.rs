@@ -45,7 +45,7 @@ impl Default for ClientTimeouts {
             request_body_rate_min: 500,
             // Longer than the load balancers and browsers in front of us keep theirs, nginx: 75 s.
             keep_alive: Duration::from_secs(60),
-            client_write: Duration::from_secs(30),
+            client_write: Duration::from_secs(60),
             drain: Duration::from_secs(30),
         }
     }

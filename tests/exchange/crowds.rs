@@ -215,6 +215,77 @@ fn requests_that_wait_for_a_child_take_no_buffer_from_another_group() {
 }
 
 #[test]
+fn uploads_that_stall_take_no_buffer_from_a_read() {
+    for_each_driver(|driver| {
+        let child = Server::start(|peer| {
+            loop {
+                let head = peer.head()?;
+                let request = peer.body(head)?;
+                peer.send(&ok(&request.head))?;
+            }
+        });
+        let setup = plain(driver, child.port()).set("limits", "connections_max", "3000");
+        let proxy = Proxy::start(&setup.set("timeouts", "request_body", text("120s")));
+        // A change is held until its body is whole.
+        let stalled: Vec<TcpStream> = (0..GREAT_CROWD)
+            .map(|number| {
+                let stream = connect(proxy.port);
+                let head = format!("PUT /{number} HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000\r\n\r\nabc");
+                send(&stream, head.as_bytes());
+                stream
+            })
+            .collect();
+        for number in 0..10 {
+            assert_served(&proxy, &format!("/meanwhile-{number}"));
+        }
+        for stream in stalled.iter().take(10) {
+            send(stream, &[b'd'; 997]);
+            assert!(receive_head(stream).starts_with(b"HTTP/1.1 200 "));
+        }
+    });
+}
+
+/// A client that takes nothing is its own fault: neither other clients nor any child pay for it.
+#[test]
+fn answers_that_nobody_takes_neither_starve_reads_nor_blame_the_child() {
+    let body = Arc::new(noise(4 * 1024 * 1024));
+    for_each_driver(|driver| {
+        let its = Arc::clone(&body);
+        let child = Server::start(move |peer| {
+            loop {
+                let head = peer.head()?;
+                if !head.target.starts_with(b"/large") {
+                    peer.send(&ok(&head))?;
+                    continue;
+                }
+                peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", its.len()).as_bytes())?;
+                peer.send(&its)?;
+            }
+        });
+        // Long after this the child would be blamed, if it were.
+        let setup = plain(driver, child.port()).set("timeouts", "response_body", text("500ms"));
+        let setup = setup.set("limits", "connections_max", "3000");
+        let proxy = Proxy::start(&setup.set("timeouts", "response_head", text("2s")));
+        let silent: Vec<TcpStream> = (0..3 * CROWD)
+            .map(|_| {
+                let stream = connect_narrow(proxy.port);
+                send(&stream, b"GET /large HTTP/1.1\r\nHost: a.test\r\n\r\n");
+                stream
+            })
+            .collect();
+        for stream in &silent {
+            assert!(receive_head(stream).starts_with(b"HTTP/1.1 200 "));
+        }
+        for number in 0..20 {
+            assert_served(&proxy, &format!("/meanwhile-{number}"));
+            thread::sleep(Duration::from_millis(100));
+        }
+        let child = proxy.child("a");
+        assert_eq!((&child["state"], &child["failures"], &child["falls"]), (&"up".into(), &0.into(), &0.into()));
+    });
+}
+
+#[test]
 fn answers_that_stop_half_way_take_no_buffer_from_a_read() {
     // Within one buffer, and more than any connection holds for its reader.
     for size in [2_000, 2 * FLOOD] {

@@ -521,7 +521,7 @@ fn a_change_that_may_not_be_repeated_goes_on_a_fresh_connection() {
         fresh_connection
     };
     assert!(send(&mut stage, Once, 0), "it has carried nothing yet");
-    assert!(!send(&mut stage, Once, 999));
+    assert!(send(&mut stage, Once, 1), "a server may close right after its answer, and say nothing");
     assert!(send(&mut stage, Once, 1_000));
     assert!(!send(&mut stage, Idempotent, 3_000));
 }
