@@ -28,6 +28,40 @@ fn good_files_amount_to_this() {
     });
 }
 
+/// What the README shows can be copied, and its list of keys tells the defaults.
+#[test]
+fn the_readme_is_true() {
+    let readme = include_str!("../README.md");
+    let listings: Vec<&str> = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let whole: Vec<&&str> =
+        listings.iter().filter(|text| text.contains("[[listen]]\naddress") || text.contains("[[listen]]  ")).collect();
+    assert_eq!(whole.len(), 2, "the example, and the list of keys");
+    for text in &whole {
+        Config::parse(text, "README.md").unwrap_or_else(|errors| panic!("{errors}"));
+    }
+    let keys = Config::parse(whole[1], "README.md").expect("just read");
+    let bare = "[[listen]]\naddress = \"0.0.0.0:8080\"\ngroup = \"main\"\n[[group.main.child]]\nname = \"a\"\naddress = \"127.0.0.1:9001\"\n";
+    let defaults = Config::parse(bare, "bare").expect("the least there can be");
+    assert_eq!(keys.timeouts, defaults.timeouts);
+    assert_eq!(keys.limits, defaults.limits);
+    assert_eq!(keys.workers, defaults.workers);
+    assert_eq!(keys.log, defaults.log);
+    assert_eq!(keys.admin.socket, defaults.admin.socket);
+    assert_eq!(keys.admin.clients, defaults.admin.clients);
+    let (told, meant) = (&keys.groups[0], &defaults.groups[0]);
+    assert_eq!(
+        (told.dialect, told.rule_set, told.policy, told.ack),
+        (meant.dialect, meant.rule_set, meant.policy, meant.ack)
+    );
+    assert_eq!(
+        (told.write_deadline, told.live_wait, told.read_wait),
+        (meant.write_deadline, meant.live_wait, meant.read_wait)
+    );
+    assert_eq!(told.probe, meant.probe);
+    assert_eq!(told.timeouts, meant.timeouts);
+    assert_eq!(told.children[0].weight, meant.children[0].weight);
+}
+
 /// A file that is cut anywhere is refused or taken, and never a panic.
 #[test]
 fn no_cut_of_a_file_panics() {
