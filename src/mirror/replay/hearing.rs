@@ -37,7 +37,12 @@ impl Lane {
         };
         self.answered_at = Some(now);
         let applied_before = self.tried.in_doubt && change.applied.contains(&status);
-        let class = if applied_before { Class::Success } else { Class::of(status) };
+        let class = match change.agreed() {
+            // The siblings were refused likewise at their first send: there was nothing to apply, here or there.
+            Some(Class::Rejected) if applied_before => Class::Rejected,
+            _ if applied_before => Class::Success,
+            _ => Class::of(status),
+        };
         if class == Class::Failed && change.may_repeat() && self.tried.failures + 1 < CHANGE_TRIES_MAX {
             self.work = Work::Pausing { until: now + CHANGE_RETRY_PAUSE * (1 << self.tried.failures) };
             self.tried.failures += 1;

@@ -441,6 +441,41 @@ fn applied_before_counts_on_a_second_send_only() {
 }
 
 #[test]
+fn a_refusal_of_all_is_no_success_of_the_one_that_was_asked_twice() {
+    // DELETE of what never was: the siblings say so at once, this child when it is asked again.
+    let mut stage = Stage::new();
+    let change = stage.publish(Idempotent);
+    stage.send_next();
+    stage.lane.on_unanswered(stage.now, true, Failure::AnswerTimeout);
+    stage.siblings(405);
+    assert_eq!(change.agreed(), Some(Class::Rejected));
+    assert!(stage.probe(true));
+    assert!(matches!(stage.lane.next(stage.now), Do::SendChange { attempt: 2, .. }));
+    stage.lane.on_sent(stage.now);
+    stage.lane.on_answered(stage.now, 405, None);
+    let _ = stage.lane.next(stage.now);
+    assert_eq!((stage.lane.child().applied(), stage.lane.standing), (1, Standing::Live));
+}
+
+/// A change in flight on a connection that ends, while the child is found down: its client is not left waiting.
+#[test]
+fn a_change_in_flight_on_a_child_that_fell_is_ended_for_its_client() {
+    for octets_left in [true, false] {
+        let mut stage = Stage::new();
+        stage.publish(Idempotent);
+        stage.send_next();
+        stage.lane.on_answered(stage.now, 200, None);
+        let change = stage.publish(Idempotent);
+        stage.send_next();
+        let options = stage.group.table().probe.clone();
+        stage.lane.child().on_event(Event::ProbeBad(Failure::Refused), stage.now, &options);
+        let _ = stage.lane.next(stage.now);
+        stage.lane.on_unanswered(stage.now, octets_left, Failure::Closed);
+        assert!(change.ended(2).is_some(), "octets left: {octets_left}");
+    }
+}
+
+#[test]
 fn a_late_answer_saves_a_slow_child() {
     let mut stage = Stage::new();
     let change = stage.publish(Once);
