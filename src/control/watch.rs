@@ -48,8 +48,7 @@ pub(super) fn tell_who_is_behind(view: &View) {
         let mirror = &view.mirrors[group.index];
         for child in &group.children {
             let lag = mirror.lag(child.index);
-            let lives = child.is_live() && lag == 0;
-            if lives || (lag == 0 && !matches!(child.shown(), Shown::Diverged | Shown::NeedsReseed)) {
+            if lag == 0 && !matches!(child.shown(), Shown::Diverged | Shown::NeedsReseed) {
                 continue;
             }
             let (epoch, last) = (mirror.epoch(), mirror.last_sequence());

@@ -417,7 +417,8 @@ impl Attempt<'_> {
         }
         let whole = up.is_finished();
         let reusable = whole && desk.response.keep_alive && framing != Framing::UntilClose;
-        desk.recycle(down.into_pieces());
+        desk.take_back(up);
+        desk.take_back(down);
         if reusable {
             self.worker.pool.put(self.key(), child);
         }

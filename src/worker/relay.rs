@@ -160,9 +160,9 @@ impl Pump {
         self.started
     }
 
-    /// The pieces of the last send, to be used for another one.
-    pub(crate) fn into_pieces(self) -> Pieces {
-        self.pieces
+    /// The pieces and vectors of what was sent, to be used again.
+    pub(crate) fn into_parts(self) -> (Pieces, Vec<Vec<u8>>) {
+        (self.pieces, self.spare)
     }
 
     /// The source's last octets came, or the sink's last were taken.

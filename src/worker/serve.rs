@@ -22,6 +22,7 @@ use crate::worker::Worker;
 use crate::worker::fault::Wish;
 use crate::worker::heads::{HeadBytes, NoHead};
 use crate::worker::held::Held;
+use crate::worker::relay::Pump;
 use crate::worker::stats::Kind;
 use crate::worker::{Told, change, fault, held, own, read};
 
@@ -75,12 +76,21 @@ impl Desk {
 
     /// Takes back what a send has given back.
     pub(crate) fn recycle(&mut self, mut pieces: Pieces) {
-        pieces.recycle(|vector| {
-            if self.scratch.len() < SCRATCH_KEPT_MAX {
-                self.scratch.push(vector);
-            }
-        });
+        pieces.recycle(|vector| self.keep(vector));
         self.pieces = pieces;
+    }
+
+    /// Takes back what a pump has used.
+    pub(crate) fn take_back(&mut self, pump: Pump) {
+        let (pieces, spare) = pump.into_parts();
+        spare.into_iter().for_each(|vector| self.keep(vector));
+        self.recycle(pieces);
+    }
+
+    fn keep(&mut self, vector: Vec<u8>) {
+        if self.scratch.len() < SCRATCH_KEPT_MAX {
+            self.scratch.push(vector);
+        }
     }
 
     /// The sequence of the change, as `Antiphon-Sequence` tells it.
@@ -109,9 +119,7 @@ impl Desk {
             self.ends.insert(child.name.to_string(), end);
         }
     }
-}
 
-impl Desk {
     /// Which children are missing, or what became of the change at each, in words; empty where there is nothing of it.
     pub(crate) fn particulars(&self) -> String {
         if !self.missing.is_empty() {
@@ -245,16 +253,18 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         return Ok(own::send(worker, desk, client, answer).await);
     }
     let stats = &worker.stats.groups[group.index];
-    let (kind, answered) = match decision.class {
+    let kind = match decision.class {
+        Class::Read | Class::Refuse => Kind::Read,
+        Class::Change | Class::LiveChange => Kind::Change,
+    };
+    desk.counted_as = Some((group.index, kind));
+    let answered = match decision.class {
         Class::Refuse => return Err(decision.rule.refusal()),
         Class::Read => {
             let again = decision.rule.safe() || desk.request.method.is_idempotent();
-            (Kind::Read, read::read(worker, desk, client, group, body, again).await?)
+            read::read(worker, desk, client, group, body, again).await?
         }
-        Class::Change | Class::LiveChange => {
-            desk.counted_as = Some((group.index, Kind::Change));
-            (Kind::Change, change::change(worker, desk, client, group, &decision, body).await?)
-        }
+        Class::Change | Class::LiveChange => change::change(worker, desk, client, group, &decision, body).await?,
     };
     let took = if answered.status == 101 { Duration::ZERO } else { worker.io.now().since(began) };
     stats.record(kind, answered.status, took);
