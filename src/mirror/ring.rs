@@ -167,6 +167,29 @@ impl Ring {
         }
     }
 
+    /// The position of the change with that sequence, if it is still held. Costs a [`read`](Self::read) for each
+    /// halving of what is held; as with every position, it may be overrun by the time it is read.
+    #[must_use]
+    pub fn find(&self, sequence: u64) -> Option<u64> {
+        let (mut low, mut high) = (self.tail(), self.head());
+        // `through` never falls. Below `low` it is less than `sequence`, or the entry is gone; from `high` on it is not
+        // less. Probes carry the sequence of the change before them, so the first that has it is the change, if held.
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.read(middle) {
+                Read::Entry(entry) if entry.through >= sequence => {
+                    let is_it = entry.through == sequence && matches!(entry.what, What::Change(_));
+                    found = is_it.then_some(middle);
+                    high = middle;
+                }
+                Read::Entry(_) | Read::Overrun => low = middle + 1,
+                Read::NotYet => high = middle,
+            }
+        }
+        found
+    }
+
     fn slot(&self, position: u64) -> &ArcSwapOption<Entry> {
         // The count of slots is a power of two; the cast keeps the low bits, which are all that matter.
         &self.slots[position as usize & (self.slots.len() - 1)]
