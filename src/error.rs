@@ -221,6 +221,10 @@ faults! {
         "The change has its place in the order and will be carried out; not every child has answered in time. Do not send it again.";
     OutcomeUnknown Us 503 "outcome_unknown" "proxy_internal_response" Keep
         "It is not known whether a child carried out an earlier change, so no further one is taken. See `status`.";
+    JournalFull Us 503 "journal_full" "connection_limit_reached" Keep
+        "What is kept for children that are away has reached its limit: see `status`. Nothing of this change was carried out.";
+    JournalFailed Us 503 "journal_failed" "proxy_internal_error" Keep
+        "The journal cannot be written, so no change is taken until a restart. A change that was under way may be carried out then: ask before sending it again.";
     ChangeRejectedMemory Us 503 "change_memory" "connection_limit_reached" Keep
         "The bodies of changes under way fill the memory set aside for them. Nothing of this change was carried out.";
 

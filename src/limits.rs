@@ -247,6 +247,15 @@ pub const CHANGE_CONNECTION_FRESH: Duration = Duration::from_secs(1);
 /// Entries that a child which has replayed its backlog may be behind when it goes live. Under load none stands exactly
 /// at the head; reads still wait until it has applied what was answered.
 pub const LIVE_LAG_MAX: u64 = 64;
+/// How long the record of how far children have come waits for a change to go with. What a power cut makes a child be
+/// sent again is what it confirmed in this time.
+pub const MARKS_PAUSE: Duration = Duration::from_millis(50);
+/// How often it is looked at how much each child is owed.
+pub const RETENTION_LOOK: Duration = Duration::from_secs(1);
+/// Refused changes that are remembered for children that have yet to be sent them: 32 MiB.
+pub const VERDICTS_MAX: usize = 1 << 20;
+/// Octets of changes that a lane behind the ring reads ahead, about.
+pub const PAST_BYTES: usize = 1024 * 1024;
 /// Changes that the sequencer numbers before it looks at the probes again.
 pub const SEQUENCER_BATCH: usize = 256;
 /// The sequencer looks at the probes at least this often, should nobody wake it.

@@ -306,6 +306,7 @@ fn mirror_setup(
         ring_bytes_max: config.limits.ring_bytes_max,
         catch_up_help: CATCH_UP_HELP,
         sequencer,
+        durable: None,
     }
 }
 

@@ -108,6 +108,9 @@ pub enum Decision {
     Unknown,
     /// 502 with the sequence and the end at each child: a live change, and they are not alike.
     Partial,
+    /// 503 with the sequence: it could not be put on record. No child was sent it; after a restart it may turn out to be
+    /// there, and is carried out then.
+    Unrecorded,
     /// It never got a sequence, for this reason.
     Refused(Fault),
 }

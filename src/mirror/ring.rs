@@ -86,6 +86,8 @@ pub enum Read {
 /// The readers' half.
 pub struct Ring {
     slots: Box<[ArcSwapOption<Entry>]>,
+    /// The sequence of the last change before position 0.
+    base: u64,
     bytes_max: usize,
     /// The position that is published next. Written by the producer only, after the slot.
     head: CachePadded<AtomicU64>,
@@ -107,9 +109,15 @@ pub struct Writer {
 /// If `slots` is not a power of two.
 #[must_use]
 pub fn ring(slots: usize, bytes_max: usize) -> (Arc<Ring>, Writer) {
+    ring_after(0, slots, bytes_max)
+}
+
+/// The same, where changes up to `base` were published before there was this ring.
+pub(super) fn ring_after(base: u64, slots: usize, bytes_max: usize) -> (Arc<Ring>, Writer) {
     assert!(slots.is_power_of_two(), "a ring's slots are a power of two");
     let ring = Arc::new(Ring {
         slots: (0..slots).map(|_| ArcSwapOption::empty()).collect(),
+        base,
         bytes_max,
         head: CachePadded::new(AtomicU64::new(0)),
         tail: CachePadded::new(AtomicU64::new(0)),
@@ -141,6 +149,11 @@ impl Ring {
         self.head.load(Ordering::Acquire)
     }
 
+    /// The sequence of the last change before the first position.
+    pub(super) const fn base(&self) -> u64 {
+        self.base
+    }
+
     /// The oldest position that is still held. A forecast: it may have risen by the time it is used.
     #[must_use]
     pub fn tail(&self) -> u64 {
@@ -159,7 +172,7 @@ impl Ring {
     #[must_use]
     pub fn through(&self, position: u64) -> Option<u64> {
         let Some(before) = position.checked_sub(1) else {
-            return Some(0);
+            return Some(self.base);
         };
         match self.read(before) {
             Read::Entry(entry) => Some(entry.through),

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::testing::{Bell, Like, at_ms, change_with, group_with, live_change_with};
-use super::{Change, Class, Decision, Do, End, Lane, Level, MirrorGroup, Sequencer, Waiting};
+use super::{Change, Class, Decision, Do, End, Lane, Level, MirrorGroup, Resolve, Sequencer, Waiting};
 use crate::action::UnknownOutcome;
 use crate::error::Fault;
 use crate::probe::{Action, Failure};
@@ -118,6 +118,8 @@ struct Seen {
     missed: usize,
     /// Changes that were refused because their group takes them only when complete.
     incomplete: usize,
+    /// Doubts that the operator looked into.
+    doubts: usize,
 }
 
 struct Random(u64);
@@ -418,6 +420,7 @@ impl World {
                     }
                 }
                 Decision::Pending => self.seen.pending += 1,
+                Decision::Unrecorded => unreachable!("there is no record"),
                 Decision::Unknown => self.seen.unknown += 1,
                 Decision::Refused(fault) => {
                     assert!(client.change.ticket().is_none());
@@ -488,6 +491,17 @@ impl World {
     fn operate(&mut self) {
         let group = Arc::clone(&self.group);
         let children = &group.table().children;
+        for child in children {
+            // He looks at the server.
+            let Some(sequence) = child.doubt() else { continue };
+            let toy = &mut self.toys[child.index];
+            let applied = toy.applied.contains(&sequence);
+            if !applied {
+                toy.once_delivered.remove(&sequence);
+            }
+            self.seen.doubts += 1;
+            group.resolve(child.index, if applied { Resolve::Applied } else { Resolve::Lost });
+        }
         let lost = |child: usize| matches!(children[child].standing(), Standing::Diverged | Standing::NeedsReseed);
         let last = group.last_sequence();
         let whole = (0..3).find(|child| children[*child].is_live() && children[*child].applied() == last);
@@ -616,6 +630,7 @@ fn whatever_happens_they_stay_the_same() {
         seen.not_queueable += its.not_queueable;
         seen.missed += its.missed;
         seen.incomplete += its.incomplete;
+        seen.doubts += its.doubts;
     }
     println!("{seen:?}");
     let Seen {
@@ -636,6 +651,7 @@ fn whatever_happens_they_stay_the_same() {
         not_queueable,
         missed,
         incomplete,
+        doubts,
     } = seen;
     for (what, count) in [
         ("answered", answered),
@@ -655,6 +671,7 @@ fn whatever_happens_they_stay_the_same() {
         ("not queueable", not_queueable),
         ("missed", missed),
         ("incomplete", incomplete),
+        ("doubts", doubts),
     ] {
         assert!(count > 0, "the stories never showed: {what}");
     }

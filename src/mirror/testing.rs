@@ -64,6 +64,7 @@ pub(super) fn group_with(like: Like, sequencer: Arc<dyn Wake>) -> (Arc<MirrorGro
         ring_bytes_max: like.bytes,
         catch_up_help: Duration::ZERO,
         sequencer,
+        durable: None,
     })
 }
 

@@ -52,6 +52,8 @@ pub struct Child {
 struct Gate {
     health: Health,
     applied: AtomicU64,
+    /// The change that nobody knows whether it has applied, and that holds up what comes after it; 0 if none.
+    doubt: AtomicU64,
     weight: AtomicU32,
     standing: AtomicU8,
     admin: AtomicU8,
@@ -153,6 +155,7 @@ impl Child {
             gate: CachePadded::new(Gate {
                 health: Health::new(),
                 applied: AtomicU64::new(0),
+                doubt: AtomicU64::new(0),
                 weight: AtomicU32::new(weight.min(WEIGHT_MAX)),
                 standing: AtomicU8::new(Standing::Live as u8),
                 admin: AtomicU8::new(Admin::Online as u8),
@@ -233,6 +236,24 @@ impl Child {
     /// It has applied everything up to `sequence`. A lower one than before changes nothing.
     pub fn confirm_applied(&self, sequence: u64) {
         self.gate.applied.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// The change of which nobody knows whether it has applied it. It serves reads, and takes no change until that is
+    /// resolved.
+    #[must_use]
+    pub fn doubt(&self) -> Option<u64> {
+        Some(self.gate.doubt.load(Ordering::Acquire)).filter(|sequence| *sequence > 0)
+    }
+
+    /// Says which change it is in doubt about. Only its lane calls this.
+    pub fn set_doubt(&self, sequence: Option<u64>) {
+        self.gate.doubt.store(sequence.unwrap_or(0), Ordering::Release);
+    }
+
+    /// Does it take the next change: is it live, and in no doubt?
+    #[must_use]
+    pub fn takes_changes(&self) -> bool {
+        self.is_live() && self.doubt().is_none()
     }
 
     /// Whether it answers.

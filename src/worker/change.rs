@@ -100,6 +100,7 @@ pub(crate) async fn change(
         Decision::Answer { child, status } => answer(worker, desk, client, waiting.answer(child), status).await,
         Decision::Pending => Err(Fault::ChangePending),
         Decision::Unknown => Err(Fault::OutcomeUnknown),
+        Decision::Unrecorded => Err(Fault::JournalFailed),
         Decision::Partial => {
             desk.note_ends(group, &change);
             Err(Fault::Partial)

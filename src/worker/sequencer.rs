@@ -120,6 +120,7 @@ mod tests {
             ring_bytes_max: 1 << 20,
             catch_up_help: Duration::ZERO,
             sequencer: wake.clone(),
+            durable: None,
         })
     }
 
