@@ -11,6 +11,7 @@ mod heads;
 mod held;
 mod lane;
 pub mod own;
+pub mod past;
 mod pool;
 mod read;
 mod relay;

@@ -26,7 +26,7 @@ use crate::mirror::{self, Budget, MirrorGroup, Wake};
 use crate::route::{Child, ChildTimeouts, GroupShared, GroupTable, RouteTable};
 use crate::sync::Arc;
 use crate::time::{self, Time};
-use crate::worker::sequencer::{self, SequencerThread, SequencerWake};
+use crate::worker::sequencer::{self, SequencerThread, ThreadWake};
 use crate::worker::stats::WorkerStats;
 use crate::worker::{self, Common, Handle, Settings, Setup, SpawnError, Stop, Told};
 
@@ -84,7 +84,7 @@ impl Front {
         let count = config.workers.count.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let connections_max = fit_descriptors(config, count)?;
         let mut bound = bind_all(config, count).await?;
-        let wake = SequencerWake::new();
+        let wake = ThreadWake::new();
         let groups: Vec<_> = config.groups.iter().enumerate().map(|(index, group)| table(index, group)).collect();
         names::resolve_all(&groups).await;
         let (mirrors, sequencers): (Vec<_>, Vec<_>) = config
@@ -290,7 +290,7 @@ fn mirror_setup(
     group: &config::Group,
     table: &Arc<GroupTable>,
     workers: usize,
-    wake: &Arc<SequencerWake>,
+    wake: &Arc<ThreadWake>,
 ) -> mirror::Setup {
     let sequencer: Arc<dyn Wake> = wake.clone();
     mirror::Setup {
