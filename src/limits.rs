@@ -247,6 +247,9 @@ pub const CHANGE_CONNECTION_FRESH: Duration = Duration::from_secs(1);
 /// Entries that a child which has replayed its backlog may be behind when it goes live. Under load none stands exactly
 /// at the head; reads still wait until it has applied what was answered.
 pub const LIVE_LAG_MAX: u64 = 64;
+/// Children that the reply to a change tells by name; of more, only counts. A field with a thousand names would be larger
+/// than many clients accept.
+pub const CHILDREN_TOLD_MAX: usize = 16;
 /// Changes that the sequencer numbers before it looks at the probes again.
 pub const SEQUENCER_BATCH: usize = 256;
 /// The sequencer looks at the probes at least this often, should nobody wake it.

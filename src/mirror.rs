@@ -29,7 +29,10 @@ pub mod ack;
 mod budget;
 mod change;
 mod courtesy;
+mod fate;
 mod gate;
+#[cfg(test)]
+mod levels;
 mod replay;
 mod ring;
 mod sequencer;
@@ -46,6 +49,7 @@ use crossbeam::queue::ArrayQueue;
 pub use ack::{Class, Decision, End, Level};
 pub use budget::{Budget, Charge};
 pub use change::{Change, Held, Order, Ticket, Waiting};
+pub use fate::{Fate, State, Trace, place};
 pub use replay::{Do, Lane};
 pub use ring::{ENTRY_BYTES, Entry, Read, Ring, What, Writer, ring};
 pub use sequencer::Sequencer;
@@ -107,6 +111,8 @@ pub struct MirrorGroup {
     sequencer: Arc<dyn Wake>,
     /// The sequence that was given last. Written by the sequencer.
     numbered: CachePadded<AtomicU64>,
+    /// The sequence that was published last; at most `numbered`. Written by the sequencer.
+    published: CachePadded<AtomicU64>,
 }
 
 /// What others leave for a child's lane, and it for the sequencer.
@@ -117,6 +123,8 @@ struct Post {
     attach: AtomicBool,
     /// The operator gives up what the child has missed.
     flush: AtomicBool,
+    /// When a probe expires that did not fit the ring: nanoseconds, plus one; 0: there is none.
+    probe: AtomicU64,
     /// A change has been judged against this child.
     condemned: ArcSwapOption<Condemned>,
 }
@@ -151,6 +159,7 @@ impl MirrorGroup {
             posts: setup.table.children.iter().map(|_| CachePadded::default()).collect(),
             sequencer: setup.sequencer,
             numbered: CachePadded::new(AtomicU64::new(0)),
+            published: CachePadded::new(AtomicU64::new(0)),
             table: setup.table,
         });
         let sequencer = Sequencer::new(Arc::clone(&group), writer, setup.catch_up_help);
@@ -187,6 +196,9 @@ impl MirrorGroup {
                 return if now < until { Decision::Wait { until } } else { self.decide(change, now) };
             }
         };
+        if self.level_of(change) == Level::Durable {
+            return ack::accept(self.published() >= ticket.sequence, change.submitted, now);
+        }
         self.settle(change);
         let decision = loop {
             let agreed = change.agreed();
@@ -236,6 +248,13 @@ impl MirrorGroup {
         self.sequencer.wake();
     }
 
+    /// Has the lane of `child` ask it how it is, without an entry in the ring.
+    fn ask(&self, child: usize, expires: Time) {
+        // Relaxed: the wake that follows orders it.
+        self.posts[child].probe.store(expires.as_nanos().saturating_add(1), Ordering::Relaxed);
+        self.wake_lane(child);
+    }
+
     /// The children, probes and floor of the group.
     #[must_use]
     pub fn table(&self) -> &Arc<GroupTable> {
@@ -253,6 +272,18 @@ impl MirrorGroup {
     pub fn last_sequence(&self) -> u64 {
         // Acquire pairs with the sequencer's Release: no child is seen ahead of it.
         self.numbered.load(Ordering::Acquire)
+    }
+
+    /// The sequence that was published last: up to it changes are in the ring, or have been.
+    fn published(&self) -> u64 {
+        // Acquire pairs with the sequencer's Release.
+        self.published.load(Ordering::Acquire)
+    }
+
+    /// Whose answers clients wait for.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.level
     }
 
     /// Changes that `child` has not confirmed.
@@ -286,6 +317,15 @@ impl MirrorGroup {
             change.wake_origin();
         }
         refused
+    }
+
+    /// `child` has applied everything up to `sequence`.
+    fn confirm(&self, child: usize, sequence: u64) {
+        self.child(child).confirm_applied(sequence);
+        if self.level == Level::Durable {
+            // No client is told of an outcome: what any child shows is what no other may fall behind.
+            self.table.shared.raise_floor(sequence);
+        }
     }
 
     fn child(&self, child: usize) -> &Child {

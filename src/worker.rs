@@ -14,6 +14,7 @@ pub mod own;
 mod pool;
 mod read;
 mod relay;
+mod reserved;
 pub mod sequencer;
 mod serve;
 pub mod stats;

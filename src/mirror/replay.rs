@@ -246,7 +246,7 @@ impl Lane {
     fn pass(&mut self, sequence: u64) {
         assert_eq!(sequence, self.passed + 1, "confirmed in order");
         self.passed = sequence;
-        self.child().confirm_applied(sequence);
+        self.group.confirm(self.child, sequence);
         self.cursor += 1;
         self.tried = Tried::default();
     }

@@ -23,6 +23,12 @@ impl Lane {
         if attach && self.standing != Standing::Live {
             return self.attach(now);
         }
+        if post.probe.load(Ordering::Relaxed) != 0
+            && let Some(nanos) = post.probe.swap(0, Ordering::Relaxed).checked_sub(1)
+            && self.probe.is_none_or(|probe| !probe.started)
+        {
+            self.probe = Some(Probe { expires: Time::from_nanos(nanos), started: false });
+        }
         let condemned = post.condemned.load().as_deref().copied();
         if let Some(Condemned { sequence, class, agreed }) = condemned
             && sequence > self.attached

@@ -53,7 +53,7 @@ impl Lane {
         let agreed = change.agreed();
         if class == Class::Success && agreed.is_none_or(|agreed| agreed == class) {
             // Before the client can be told: it may read at once.
-            self.child().confirm_applied(sequence);
+            self.group.confirm(self.child, sequence);
         }
         self.group.on_answer(&change, self.child, status, class, answer, now);
         self.work = Work::Judging { change: Arc::clone(&change), class, since: now };
