@@ -31,7 +31,7 @@ use crate::action::{Dialect, RuleSet, Rules, words};
 use crate::limits::GROUPS_MAX;
 use crate::mirror::ack::Level;
 use crate::probe::Options;
-use crate::route::{ChildTimeouts, ListenerTable, Policy};
+use crate::route::{ChildTimeouts, ListenerTable, Policy, ReadGate};
 
 pub use self::error::{ConfigError, ConfigErrors};
 
@@ -208,7 +208,9 @@ pub struct Group {
     pub write_deadline: Duration,
     /// How long newer changes are held back at most while the children get ready for a live one.
     pub live_wait: Duration,
-    /// How long a read waits for a child that has all acknowledged changes, before 503.
+    /// How far behind a child may be that serves reads.
+    pub read_gate: ReadGate,
+    /// How long a read waits for a child that the gate lets serve it, before 503.
     pub read_wait: Duration,
     /// The children, in the order of the file: the first is the primary. Never empty; names and addresses differ.
     pub children: Vec<Child>,

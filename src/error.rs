@@ -167,6 +167,16 @@ faults! {
         "The client closed the connection before its answer. Nobody reads this; it is counted.";
 
     // === routing and actions ===
+    OwnUnknown Client 404 "own_unknown" "http_request_denied" Keep
+        "What is below `/.antiphon/` is antiphon's own, and nothing there has this path. There is `/.antiphon/v1/changes/EPOCH:NUMBER`.";
+    OwnMethod Client 405 "own_method" "http_request_denied" Keep
+        "What is below `/.antiphon/` can be read by GET and HEAD only.";
+    ChangeUnknown("no change has this sequence") Client 404 "change_unknown" "http_request_denied" Keep
+        "No change of this group has this sequence.";
+    MinSequenceInvalid Client 400 "min_sequence_invalid" "http_request_error" Keep
+        "Antiphon-Min-Sequence is not `EPOCH:NUMBER`, once, as the Antiphon-Sequence of a reply says it.";
+    MinSequenceUnknown("no change has this sequence yet") Client 412 "min_sequence_unknown" "http_request_denied" Keep
+        "No child can ever have applied the change that Antiphon-Min-Sequence names.";
     NoRoute Client 404 "no_route" "destination_not_found" Keep
         "No route of this listener takes the path.";
     ActionMissing Client 400 "action_missing" "http_request_denied" Keep
@@ -188,7 +198,7 @@ faults! {
     NoChild Child 503 "no_child" "destination_unavailable" Keep
         "No child of the group is up. `status` shows why.";
     NoCurrentChild Child 503 "no_current_child" "destination_unavailable" Keep
-        "No child that is up has applied every answered change yet.";
+        "No child that is up has applied every change that this read must see yet.";
     ChildConnect Child 502 "child_connect" "connection_refused" Keep
         "The child took no connection.";
     ChildConnectTimeout Child 504 "child_connect_timeout" "connection_timeout" Keep
@@ -218,7 +228,7 @@ faults! {
     Partial Child 502 "partial" "http_response_incomplete" Keep
         "Every child was sent this action at the same time, and not all answered alike: see `children`. Those unlike the others serve no reads. Do not send it again.";
     ChangePending Us 504 "pending" "http_response_timeout" Keep
-        "The change has its place in the order and will be carried out; not every child has answered in time. Do not send it again.";
+        "The change has its place in the order and will be carried out; not as many children as `ack` asks for have carried it out in time. Do not send it again.";
     OutcomeUnknown Us 503 "outcome_unknown" "proxy_internal_response" Keep
         "It is not known whether a child carried out an earlier change, so no further one is taken. See `status`.";
     JournalFull Us 503 "journal_full" "connection_limit_reached" Keep
@@ -261,6 +271,8 @@ impl Fault {
             Self::ActionAmbiguous(why)
             | Self::ChildHeadInvalid(why)
             | Self::ChildFraming(why)
+            | Self::ChangeUnknown(why)
+            | Self::MinSequenceUnknown(why)
             | Self::NotQueueable(why) => why,
             _ => self.row().text,
         }

@@ -256,6 +256,9 @@ pub const RETENTION_LOOK: Duration = Duration::from_secs(1);
 pub const VERDICTS_MAX: usize = 1 << 20;
 /// Octets of changes that a lane behind the ring reads ahead, about.
 pub const PAST_BYTES: usize = 1024 * 1024;
+/// Children that the reply to a change tells by name; of more, only counts. A field with a thousand names would be larger
+/// than many clients accept.
+pub const CHILDREN_TOLD_MAX: usize = 16;
 /// Changes that the sequencer numbers before it looks at the probes again.
 pub const SEQUENCER_BATCH: usize = 256;
 /// The sequencer looks at the probes at least this often, should nobody wake it.

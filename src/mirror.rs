@@ -32,7 +32,10 @@ mod budget;
 mod change;
 mod courtesy;
 pub mod durable;
+mod fate;
 mod gate;
+#[cfg(test)]
+mod levels;
 mod past;
 mod record;
 mod replay;
@@ -53,6 +56,7 @@ pub use ack::{Class, Decision, End, Level};
 pub use budget::{Budget, Charge};
 pub use change::{Change, Held, Order, Ticket, Waiting};
 pub use durable::{ClientKey, OnUnknown};
+pub use fate::{Fate, State, Trace, place};
 pub use replay::{Do, Lane};
 use ring::ring_after;
 pub use ring::{ENTRY_BYTES, Entry, Read, Ring, What, Writer, ring};
@@ -198,6 +202,8 @@ struct Post {
     attach: AtomicBool,
     /// The operator gives up what the child has missed.
     flush: AtomicBool,
+    /// When a probe expires that did not fit the ring: nanoseconds, plus one; 0: there is none.
+    probe: AtomicU64,
     /// A change has been judged against this child.
     condemned: ArcSwapOption<Condemned>,
     /// What the operator says of the change that the child is in doubt about.
@@ -320,6 +326,9 @@ impl MirrorGroup {
         if change.is_unrecorded() {
             return Decision::Unrecorded;
         }
+        if self.level_of(change) == Level::Durable {
+            return ack::accept(self.last_sequence() >= ticket.sequence, change.submitted, now);
+        }
         self.settle(change);
         let decision = loop {
             let agreed = change.agreed();
@@ -371,6 +380,13 @@ impl MirrorGroup {
         self.sequencer.wake();
     }
 
+    /// Has the lane of `child` ask it how it is, without an entry in the ring.
+    fn ask(&self, child: usize, expires: Time) {
+        // Relaxed: the wake that follows orders it.
+        self.posts[child].probe.store(expires.as_nanos().saturating_add(1), Ordering::Relaxed);
+        self.wake_lane(child);
+    }
+
     /// The children, probes and floor of the group.
     #[must_use]
     pub fn table(&self) -> &Arc<GroupTable> {
@@ -388,6 +404,12 @@ impl MirrorGroup {
     pub fn last_sequence(&self) -> u64 {
         // Acquire pairs with the sequencer's Release: no child is seen ahead of it.
         self.published.load(Ordering::Acquire)
+    }
+
+    /// Whose answers clients wait for.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.level
     }
 
     /// Changes that `child` has not confirmed.
@@ -421,6 +443,15 @@ impl MirrorGroup {
             change.wake_origin();
         }
         refused
+    }
+
+    /// `child` has applied everything up to `sequence`.
+    fn confirm(&self, child: usize, sequence: u64) {
+        self.child(child).confirm_applied(sequence);
+        if self.level == Level::Durable {
+            // No client is told of an outcome: what any child shows is what no other may fall behind.
+            self.table.shared.raise_floor(sequence);
+        }
     }
 
     fn child(&self, child: usize) -> &Child {

@@ -27,7 +27,7 @@ pub use address::Addresses;
 pub use budget::RetryBudget;
 pub use child::{Admin, Child, Counters, InFlight, Shown, Standing, Why};
 pub use chooser::Chooser;
-pub use group::{ChildTimeouts, GroupShared, GroupTable, Outcome};
+pub use group::{ChildTimeouts, GroupShared, GroupTable, Outcome, ReadGate};
 pub use health::{Health, Step};
 pub use policy::{Choice, NoChoice, Policy, select};
 pub use set::ChildSet;

@@ -281,6 +281,7 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
             response_body: group.timeouts.response_body,
             tunnel_idle: group.timeouts.tunnel_idle,
         },
+        read_gate: group.read_gate,
         shared: Arc::new(GroupShared::new()),
     })
 }

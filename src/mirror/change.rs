@@ -142,8 +142,8 @@ struct Row {
     in_flight_since: AtomicU64,
     /// How the client's wait for this child ended.
     ended: OnceLock<(End, Time)>,
-    /// Its last word, which may come long after `ended`.
-    answered: OnceLock<(Class, Time)>,
+    /// Its last word, which may come long after `ended`: status, class, when.
+    answered: OnceLock<(u16, Class, Time)>,
 }
 
 // === impl Change ===
@@ -302,6 +302,16 @@ impl Change {
         self.withdrawn
     }
 
+    /// The child's last word, if it has one.
+    pub(super) fn last_word(&self, child: usize) -> Option<(u16, Class)> {
+        self.rows[child].answered.get().map(|(status, class, _)| (*status, *class))
+    }
+
+    /// Is it on its way to the child, or has it been?
+    pub(super) fn was_sent(&self, child: usize) -> bool {
+        self.rows[child].in_flight_since.load(Ordering::Relaxed) != 0
+    }
+
     pub(super) fn sequence(&self) -> u64 {
         self.ticket().expect("a change in the ring is numbered").sequence
     }
@@ -334,7 +344,7 @@ impl Change {
         if let (Some(held), Some(waiting)) = (held, self.waiting.upgrade()) {
             let _ = waiting.answers[child].set(held);
         }
-        let _ = self.rows[child].answered.set((class, now));
+        let _ = self.rows[child].answered.set((status, class, now));
         self.end(child, End::Answered { status, class }, now);
     }
 
@@ -348,7 +358,7 @@ impl Change {
     /// When the first of the others answered.
     pub(super) fn sibling_answered_at(&self, child: usize) -> Option<Time> {
         let others = self.rows.iter().enumerate().filter(|(other, _)| *other != child);
-        others.filter_map(|(_, row)| Some(row.answered.get()?.1)).min()
+        others.filter_map(|(_, row)| Some(row.answered.get()?.2)).min()
     }
 
     /// Sets `agreed` if it can be known: all awaited children have ended, and one, awaited or not, has answered. True
@@ -377,7 +387,7 @@ impl Change {
 
     /// The children that have answered, with the class of their last word.
     pub(super) fn answers(&self) -> impl Iterator<Item = (usize, Class)> + Clone + '_ {
-        self.rows.iter().enumerate().filter_map(|(child, row)| Some((child, row.answered.get()?.0)))
+        self.rows.iter().enumerate().filter_map(|(child, row)| Some((child, row.answered.get()?.1)))
     }
 
     /// The reports of the awaited children.

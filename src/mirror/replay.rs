@@ -286,7 +286,7 @@ impl Lane {
     fn confirm(&mut self, sequence: u64) {
         // One that could not be written down is in doubt after a restart, which is the truth.
         let _ = self.write_slot(Slot { applied: sequence, begun: sequence }, false);
-        self.child().confirm_applied(sequence);
+        self.group.confirm(self.child, sequence);
     }
 
     fn write_slot(&mut self, slot: Slot, once: bool) -> bool {

@@ -20,7 +20,7 @@ use super::gate::{AWAY, Gathering, INCOMPLETE, LATE, LEFT};
 use super::{Change, ENTRY_BYTES, Level, MirrorGroup, Read, Retention, Ticket, What, Writer};
 use crate::error::Fault;
 use crate::limits::{SEQUENCER_BATCH, SEQUENCER_STALL_TICK, SEQUENCER_TICK};
-use crate::route::ChildSet;
+use crate::route::{ChildSet, Standing};
 use crate::sync::{Arc, Ordering};
 use crate::time::Time;
 
@@ -132,6 +132,9 @@ impl Sequencer {
 
     fn number(&mut self, change: &Arc<Change>, now: Time) -> Numbering {
         let awaited = self.live();
+        if awaited.is_empty() && self.group.level == Level::Durable && !change.live {
+            return self.number_for_later(change, now);
+        }
         let needs_all = change.live || self.group.level == Level::AllOrRefuse;
         if awaited.is_empty() || (needs_all && awaited.len() < self.group.table.children.len()) {
             // At once, and without a sequence: nothing stays behind that the client was not told of.
@@ -166,6 +169,37 @@ impl Sequencer {
             return Numbering::NoRoom { until: now + SEQUENCER_STALL_TICK };
         }
         self.admit(change, awaited, now)
+    }
+
+    /// Gives a place to a change that nobody can carry out now, as long as a child is left that will: one that comes back
+    /// by itself, and that would still find everything that it has missed.
+    fn number_for_later(&mut self, change: &Arc<Change>, now: Time) -> Numbering {
+        self.stalled_since = None;
+        let left = self.leaves_nobody(ENTRY_BYTES + change.bytes()).map_or(Ok(()), Err);
+        if let Err(fault) = left.and_then(|()| self.admit_to_journal(change, now)) {
+            self.group.refuse(change, fault, ChildSet::new());
+            return Numbering::Refused;
+        }
+        self.admit(change, ChildSet::new(), now)
+    }
+
+    /// Would `bytes` more octets in the ring leave no child that can still be sent all that it lacks? Why, if so.
+    fn leaves_nobody(&self, bytes: usize) -> Option<Fault> {
+        let children = self.group.table.children.iter();
+        let mut returning =
+            children.filter(|child| matches!(child.standing(), Standing::Live | Standing::Replaying)).peekable();
+        if returning.peek().is_none() {
+            return Some(Fault::NoChild);
+        }
+        if self.keeper.is_some() {
+            // What leaves the ring is read from the journal.
+            return None;
+        }
+        let lost = match self.group.ring.read(self.writer.tail_after(bytes as u64)) {
+            Read::Entry(oldest) => oldest.before(),
+            Read::NotYet | Read::Overrun => self.published,
+        };
+        returning.all(|child| child.applied() < lost).then_some(Fault::Overloaded)
     }
 
     /// Looks how the lanes get ready. Returns until when to wait for them; `None` where nothing gathers any more.
@@ -264,10 +298,12 @@ impl Sequencer {
             let sequence = change.sequence();
             assert_eq!(sequence, self.published + 1, "the order has no hole");
             self.published = sequence;
-            let bytes = ENTRY_BYTES + change.bytes();
-            self.publish(bytes, What::Change(change), now);
-            // Release: see `MirrorGroup::last_sequence`.
+            self.publish(ENTRY_BYTES + change.bytes(), What::Change(Arc::clone(&change)), now);
+            // Release: see `MirrorGroup::last_sequence`. Who sees it finds the change in the ring, or that it has left.
             self.group.published.store(sequence, Ordering::Release);
+            if self.group.level == Level::Durable {
+                change.wake_origin();
+            }
         }
     }
 
@@ -302,7 +338,12 @@ impl Sequencer {
             } else if self.keeper.is_none() && self.losers(&self.live(), ENTRY_BYTES) > 0 {
                 next = next.min(now + SEQUENCER_STALL_TICK);
             } else if child.claim_probe(now, options, seed) {
-                self.publish_probe(child.index, now);
+                if self.live().is_empty() && self.leaves_nobody(ENTRY_BYTES).is_some() {
+                    // It would push out what all of them wait for, and they may be away for long.
+                    self.group.ask(child.index, now + options.timeout);
+                } else {
+                    self.publish_probe(child.index, now);
+                }
             }
         }
         next

@@ -92,6 +92,8 @@ struct World {
     refused: BTreeSet<u64>,
     /// Live changes that were sent to somebody.
     live_sent: Vec<Arc<Change>>,
+    /// The last sequence at an attach: a child that is attached has not shown what it is said to have.
+    attached: u64,
     faults: bool,
     seen: Seen,
 }
@@ -120,6 +122,11 @@ struct Seen {
     incomplete: usize,
     /// Doubts that the operator looked into.
     doubts: usize,
+    /// Changes that were taken before anybody had them; of these, while no child was there; and such as too few carried
+    /// out for their quorum.
+    accepted: usize,
+    for_later: usize,
+    too_few: usize,
 }
 
 struct Random(u64);
@@ -147,9 +154,12 @@ impl World {
         let mut random = Random(seed);
         let like = Like {
             children: 3,
-            level: match random.below(5) {
+            level: match random.below(9) {
                 0..2 => Level::All,
                 2..4 => Level::First,
+                4 => Level::Quorum(2),
+                5 => Level::Quorum(3),
+                6..8 => Level::Durable,
                 _ => Level::AllOrRefuse,
             },
             // Small enough to be overrun by a child that is away.
@@ -175,6 +185,7 @@ impl World {
             told: BTreeSet::new(),
             refused: BTreeSet::new(),
             live_sent: Vec::new(),
+            attached: 0,
             faults: true,
             seen: Seen::default(),
             group,
@@ -419,8 +430,18 @@ impl World {
                         }
                     }
                 }
-                Decision::Pending => self.seen.pending += 1,
                 Decision::Unrecorded => unreachable!("there is no record"),
+                Decision::Accepted => {
+                    assert_eq!(self.group.level(), Level::Durable);
+                    let ticket = client.change.ticket().expect("numbered");
+                    assert!(self.group.ring().through(self.group.ring().head()) >= Some(sequence), "published");
+                    self.seen.accepted += 1;
+                    self.seen.for_later += usize::from(ticket.awaited.is_empty());
+                }
+                Decision::Pending => {
+                    self.seen.pending += 1;
+                    self.seen.too_few += usize::from(client.change.agreed() == Some(Class::Success));
+                }
                 Decision::Unknown => self.seen.unknown += 1,
                 Decision::Refused(fault) => {
                     assert!(client.change.ticket().is_none());
@@ -529,14 +550,20 @@ impl World {
             self.toys[child].missing = self.told.difference(&truth).copied().collect();
             self.toys[child].delivered = last;
             self.group.attach(child);
+            self.attached = last;
             // The lane takes it before anything else is numbered: the operator keeps writers away meanwhile.
             assert!(self.run_lane(child));
         }
     }
 
-    /// Any child that `select` could choose has all that any client was told.
+    /// Any child that `select` could choose has all that any client was told; where no client is told anything, all that
+    /// any child has shown.
     fn read(&mut self) {
         let floor = self.group.table().shared.floor();
+        if self.group.level() == Level::Durable {
+            let shown = self.group.table().children.iter().map(|child| child.applied()).max().unwrap_or(0);
+            assert!(floor.max(self.attached) >= shown, "{shown} can be read, and the floor is {floor}");
+        }
         for (child, toy) in self.group.table().children.iter().zip(&self.toys) {
             if child.is_live() && child.applied() >= floor {
                 self.seen.reads += 1;
@@ -631,6 +658,9 @@ fn whatever_happens_they_stay_the_same() {
         seen.missed += its.missed;
         seen.incomplete += its.incomplete;
         seen.doubts += its.doubts;
+        seen.accepted += its.accepted;
+        seen.for_later += its.for_later;
+        seen.too_few += its.too_few;
     }
     println!("{seen:?}");
     let Seen {
@@ -652,6 +682,9 @@ fn whatever_happens_they_stay_the_same() {
         missed,
         incomplete,
         doubts,
+        accepted,
+        for_later,
+        too_few,
     } = seen;
     for (what, count) in [
         ("answered", answered),
@@ -672,6 +705,9 @@ fn whatever_happens_they_stay_the_same() {
         ("missed", missed),
         ("incomplete", incomplete),
         ("doubts", doubts),
+        ("accepted", accepted),
+        ("accepted for later", for_later),
+        ("too few for a quorum", too_few),
     ] {
         assert!(count > 0, "the stories never showed: {what}");
     }

@@ -31,8 +31,22 @@ pub struct GroupTable {
     pub probe: probe::Options,
     /// How long a child may take.
     pub timeouts: ChildTimeouts,
+    /// How far behind a child may be that serves reads.
+    pub read_gate: ReadGate,
     /// What outlives this snapshot.
     pub shared: Arc<GroupShared>,
+}
+
+/// How far behind a child may be, and serve reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadGate {
+    /// Not at all behind what clients were told ([`GroupShared::floor`]).
+    #[default]
+    Strict,
+    /// At most so many changes behind that.
+    Bounded(u64),
+    /// As far as it likes. Only a child that is being sent what it missed while it was away serves none.
+    None,
 }
 
 /// The time-outs of the child side.
@@ -68,7 +82,32 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+impl ReadGate {
+    /// All of them, as an operator chooses among them; how far is a key of its own.
+    pub const ALL: [Self; 3] = [Self::Strict, Self::Bounded(1), Self::None];
+
+    /// The word for it in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Bounded(_) => "bounded",
+            Self::None => "none",
+        }
+    }
+}
+
 impl GroupTable {
+    /// The sequence that a child has to have applied to serve a read.
+    #[must_use]
+    pub fn read_floor(&self) -> u64 {
+        match self.read_gate {
+            ReadGate::Strict => self.shared.floor(),
+            ReadGate::Bounded(behind) => self.shared.floor().saturating_sub(behind),
+            ReadGate::None => 0,
+        }
+    }
+
     /// Tells how a read on the child with this index ended; `latency` runs from the request's end to the answer's
     /// head. Feeds health, the average and the counters. The caller does what [`Step::action`] says.
     ///

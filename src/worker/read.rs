@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use crate::error::Fault;
 use crate::http::body::Decoder;
-use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward};
+use crate::http::{AnswerTo, Framing, Method, Span, ToChild, ToClient, forward};
 use crate::io::exec::{Conn, Ended};
 use crate::io::op::{Piece, Pieces};
 use crate::limits::{HUNG_LOOK, INTERIM_ANSWERS_MAX};
+use crate::mirror::place;
 use crate::probe::{Action, Event, Failure, Kind};
 use crate::route::{self, ChildSet, Choice, GroupTable, NoChoice, Outcome, Step};
 use crate::time::Time;
@@ -69,11 +70,15 @@ pub(crate) async fn read(
     held: Option<Held>,
     repeatable: bool,
 ) -> Result<Answered, Fault> {
+    let asked = match desk.request.min_sequence {
+        None => 0,
+        Some(span) => asked_floor(worker, desk, group, span)?,
+    };
     group.shared.retries.deposit();
     let mut tried = ChildSet::new();
     let mut failed: Option<Fault> = None;
     loop {
-        let choice = match choose(worker, group, &tried).await {
+        let choice = match choose(worker, group, asked, &tried).await {
             Ok(choice) => choice,
             Err(fault) => return Err(failed.unwrap_or(fault)),
         };
@@ -107,17 +112,32 @@ pub(crate) async fn read(
     }
 }
 
-/// Chooses a child; waits at most `read_wait` for one that is up to apply what has been answered.
-async fn choose(worker: &Worker, group: &GroupTable, tried: &ChildSet) -> Result<Choice, Fault> {
+/// The sequence that the client wants its read to see (`Antiphon-Min-Sequence`).
+fn asked_floor(worker: &Worker, desk: &mut Desk, group: &GroupTable, span: Span) -> Result<u64, Fault> {
+    let (epoch, sequence) = place(span.of(desk.request_bytes.as_slice())).ok_or(Fault::MinSequenceInvalid)?;
+    let mirror = &worker.mirrors[group.index];
+    mirror.check_reachable(epoch, sequence).inspect_err(|_| desk.epoch = Some(mirror.epoch()))?;
+    Ok(sequence)
+}
+
+/// Chooses a child; waits at most `read_wait` for one that is up to apply what the gate wants, and what the client `asked`.
+async fn choose(worker: &Worker, group: &GroupTable, asked: u64, tried: &ChildSet) -> Result<Choice, Fault> {
+    let stats = &worker.stats.groups[group.index];
     let until = worker.io.now() + worker.settings.read_wait[group.index];
     let mut pause = CATCH_UP_LOOK;
     loop {
         let now = worker.io.now();
-        match route::select(group, &mut worker.chooser.borrow_mut(), tried, group.shared.floor(), now) {
+        match route::select(group, &mut worker.chooser.borrow_mut(), tried, group.read_floor().max(asked), now) {
             Ok(choice) => return Ok(choice),
             Err(NoChoice::NoneCurrent) if now < until => {}
-            Err(NoChoice::NoneCurrent) => return Err(Fault::NoCurrentChild),
+            Err(NoChoice::NoneCurrent) => {
+                stats.gate_refusals.bump();
+                return Err(Fault::NoCurrentChild);
+            }
             Err(NoChoice::AllDown | NoChoice::AllTried) => return Err(Fault::NoChild),
+        }
+        if pause == CATCH_UP_LOOK {
+            stats.gate_waits.bump();
         }
         worker.io.sleep_until((now + pause).min(until)).await;
         pause *= 2;

@@ -24,7 +24,7 @@ use crate::worker::heads::{HeadBytes, NoHead};
 use crate::worker::held::Held;
 use crate::worker::relay::Pump;
 use crate::worker::stats::Kind;
-use crate::worker::{Told, change, fault, held, own, read};
+use crate::worker::{Told, change, fault, held, own, read, reserved};
 
 /// What a serving task keeps from request to request, so that it allocates nothing at steady state.
 #[derive(Debug, Default)]
@@ -47,6 +47,12 @@ pub(crate) struct Desk {
     pub(crate) wish: Option<Wish>,
     /// The place in the order of the change being served, once it has one.
     pub(crate) ticket: Option<(u64, u64)>,
+    /// What became of it at each child, as `Antiphon-Children` tells it.
+    pub(crate) fates: String,
+    /// Where the client can ask what became of it, once it has its place.
+    pub(crate) change_url: String,
+    /// The group's epoch, where the client has named a place that is not in it.
+    pub(crate) epoch: Option<u64>,
     /// The names of the children for whose sake the change is refused.
     pub(crate) missing: Vec<Box<str>>,
     /// What became of a live change at each child, where they are not alike: its status, or why there is none.
@@ -65,6 +71,9 @@ impl Desk {
         self.response_bytes.clear();
         self.body_read = false;
         self.ticket = None;
+        self.fates.clear();
+        self.change_url.clear();
+        self.epoch = None;
         self.missing.clear();
         self.ends.clear();
     }
@@ -129,6 +138,9 @@ impl Desk {
             Some(text) => format!("{name}: {text}"),
             None => format!("{name}: {end}"),
         };
+        if let Some(epoch) = self.epoch {
+            return format!("The epoch is {epoch}.");
+        }
         let ends: Vec<_> = self.ends.iter().map(end).collect();
         if ends.is_empty() { String::new() } else { format!("{}.", ends.join(", ")) }
     }
@@ -218,6 +230,9 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     let head = &desk.request;
     desk.body_read = !has_body;
     let target = head.path_and_query(octets);
+    if reserved::is_reserved(target) {
+        return reserved::serve(worker, desk, client, &snapshot).await;
+    }
     let host = head.host.map(|span| span.of(octets));
     let group: &GroupTable = snapshot.route(client.tag(), host, target).ok_or(Fault::NoRoute)?;
     desk.counted_as = Some((group.index, Kind::Read));
@@ -264,7 +279,9 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
             let again = decision.rule.safe() || desk.request.method.is_idempotent();
             read::read(worker, desk, client, group, body, again).await?
         }
-        Class::Change | Class::LiveChange => change::change(worker, desk, client, group, &decision, body).await?,
+        Class::Change | Class::LiveChange => {
+            change::change(worker, desk, client, &snapshot, group, &decision, body).await?
+        }
     };
     let took = if answered.status == 101 { Duration::ZERO } else { worker.io.now().since(began) };
     stats.record(kind, answered.status, took);

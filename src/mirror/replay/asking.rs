@@ -39,6 +39,12 @@ impl Lane {
             self.group.posts[self.child].attached.store(Some(Arc::new((self.passed, self.passed))));
             self.group.sequencer.wake();
         }
+        if post.probe.load(Ordering::Relaxed) != 0
+            && let Some(nanos) = post.probe.swap(0, Ordering::Relaxed).checked_sub(1)
+            && self.probe.is_none_or(|probe| !probe.started)
+        {
+            self.probe = Some(Probe { expires: Time::from_nanos(nanos), started: false });
+        }
         let condemned = post.condemned.load().as_deref().copied();
         if let Some(Condemned { sequence, class, agreed }) = condemned
             && sequence > self.attached
