@@ -3,10 +3,11 @@
 //! Not the changes of the group: those are [`mirror`](crate::mirror)'s. Of them only the *floor* is here, because
 //! reads are chosen by it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::budget::RetryBudget;
-use super::child::{Admin, Child};
+use super::child::{Admin, Child, Identity, Standing};
 use super::health::Step;
 use super::policy::{self, Policy};
 use crate::action::Rules;
@@ -21,7 +22,8 @@ pub struct GroupTable {
     pub name: Box<str>,
     /// Where it stands in [`RouteTable::groups`](super::RouteTable::groups).
     pub index: usize,
-    /// In the order of the configuration; [`Child::index`] is the place here. Never empty.
+    /// Every place, the vacant ones too: in the order of the configuration, and then those that may be taken while we
+    /// run. [`Child::index`] is the place here. Whoever walks over children wants [`occupied`](Self::occupied).
     pub children: Vec<Arc<Child>>,
     /// How the child of a read is chosen.
     pub policy: Policy,
@@ -47,6 +49,9 @@ pub struct ChildTimeouts {
     /// Without an octet in either direction after an Upgrade.
     pub tunnel_idle: Duration,
 }
+
+/// Why a child that was added is not used.
+pub(crate) const NOT_ATTACHED: &str = "added by the operator: copy a good child's data to it, then attach it";
 
 /// What the snapshots of one group share.
 #[derive(Debug, Default)]
@@ -117,6 +122,60 @@ impl GroupTable {
         step
     }
 
+    /// The children, in the order of their places.
+    pub fn occupied(&self) -> impl Iterator<Item = &Arc<Child>> + Clone {
+        self.children.iter().filter(|child| !child.is_vacant())
+    }
+
+    /// How many they are; never 0.
+    #[must_use]
+    pub fn occupants(&self) -> usize {
+        self.occupied().count()
+    }
+
+    /// Puts a child in a vacant place that its lane has left
+    /// ([`MirrorGroup::is_left`](crate::mirror::MirrorGroup::is_left)). It is not used until a probe is good, and not sent
+    /// any change before its lane is told how to begin. Control alone calls this.
+    ///
+    /// # Panics
+    /// If somebody stands there.
+    pub fn occupy(&self, index: usize, identity: Identity, addresses: Vec<SocketAddr>, weight: u32, now: Time) {
+        let child = &self.children[index];
+        assert!(child.is_vacant(), "somebody stands there");
+        child.set_identity(identity, addresses);
+        child.set_weight(weight);
+        child.counters.restart();
+        // What the one before has answered says nothing of this one.
+        self.on_event(index, Event::Online, now);
+        child.set_standing(Standing::NeedsReseed, NOT_ATTACHED, now);
+        child.set_admin(Admin::Online, "added by the operator", now);
+    }
+
+    /// The same child at another address. It is not used until a probe there is good. Control alone calls this.
+    pub fn readdress(&self, index: usize, host: &str, addresses: Vec<SocketAddr>, now: Time) {
+        let child = &self.children[index];
+        let identity = Identity { host: host.into(), ..Identity::clone(&child.identity()) };
+        child.set_identity(identity, addresses);
+        self.on_event(index, Event::Online, now);
+    }
+
+    /// Nobody stands in this place from now on; its lane ends what is in flight and leaves. The role of
+    /// the primary goes to the next that is live, or to the next at all. False, and nothing is done, for the last child.
+    /// Control alone calls this.
+    pub fn vacate(&self, index: usize, now: Time) -> bool {
+        if self.occupied().all(|child| child.index == index) {
+            return false;
+        }
+        self.children[index].set_admin(Admin::Vacant, "removed by the operator", now);
+        while self.primary() == index {
+            let after = |child: &&Arc<Child>| (child.index + self.children.len() - index) % self.children.len();
+            let heir = self.occupied().min_by_key(|child| (!child.is_live(), after(child)));
+            let Some(heir) = heir else { break };
+            self.set_primary(heir.index);
+        }
+        true
+    }
+
     /// The index of the primary: under `failover` the child that serves the reads, under every policy the one whose
     /// answer to a change is preferred. It may be away; under `failover`, only until the next read.
     #[must_use]
@@ -127,7 +186,7 @@ impl GroupTable {
     /// The operator's choice of the primary. If that child is not available, the role moves on with the next read.
     /// False if there is no such child.
     pub fn set_primary(&self, index: usize) -> bool {
-        if index >= self.children.len() {
+        if self.children.get(index).is_none_or(|child| child.is_vacant()) {
             return false;
         }
         loop {
@@ -151,7 +210,7 @@ impl GroupTable {
     /// The child of this name.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<&Arc<Child>> {
-        self.children.iter().find(|child| &*child.name == name)
+        self.occupied().find(|child| &*child.identity().name == name)
     }
 
     fn on_event(&self, index: usize, event: Event, now: Time) -> Step {
