@@ -56,6 +56,8 @@ pub struct Config {
     pub limits: Limits,
     /// `[log]`.
     pub log: Log,
+    /// `[state]`; `None` keeps nothing over a restart.
+    pub state: Option<State>,
 }
 
 impl Config {
@@ -143,7 +145,8 @@ impl Config {
             listen::clash(&toml::Spanned::new(place, address), &addresses, problems);
         }
 
-        file.not_yet(problems, "state", "remove it; changes are kept in memory only until then");
+        let state = file.table(problems, "state", "[state]");
+        let state = state.and_then(|table| settings::state(table, problems));
         for key in ["pair", "front", "fronts"] {
             file.not_yet(problems, key, "remove it; this instance is the only front until then");
         }
@@ -156,6 +159,7 @@ impl Config {
             timeouts,
             limits: limits.unwrap_or_default(),
             log: log.unwrap_or_default(),
+            state,
         })
     }
 }
@@ -333,6 +337,13 @@ pub struct Limits {
     pub spill_bytes_max: usize,
     /// Connections of one worker, clients and children together.
     pub connections_max: usize,
+}
+
+/// `[state]`: what a restart finds again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The directory of all that is kept; absolute, never `/`. Ours alone: a second instance is refused.
+    pub directory: PathBuf,
 }
 
 /// `[log]`; the command line wins.

@@ -209,6 +209,9 @@ pub const BUDGET_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
 pub const BODY_BYTES_HARD_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 /// A configuration file, octets. A thousand children with a rule each are a tenth of it; a device file is endless.
 pub const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// The path of the state directory, octets: the files below it, with the names of a group and a child, must fit
+/// PATH_MAX (4,096).
+pub const STATE_PATH_BYTES_MAX: usize = 1024;
 
 const _: () = assert!(WEIGHT_MAX as u64 * CHILDREN_MAX as u64 <= u32::MAX as u64);
 
@@ -282,6 +285,11 @@ pub const LISTEN_BACKLOG: i32 = 4096;
 pub const BIND_LOOKS_MAX: u32 = 15;
 /// See [`BIND_LOOKS_MAX`].
 pub const BIND_PAUSE: Duration = Duration::from_millis(100);
+/// How often, and how far apart, a start tries to have the state directory that another process holds: what is kept of
+/// a killed process goes in the kernel's own time, as above.
+pub const STATE_LOCK_LOOKS_MAX: u32 = 15;
+/// See [`STATE_LOCK_LOOKS_MAX`].
+pub const STATE_LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// Names of children are resolved again after this long: the usual time to live of a record that is meant to move.
 pub const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 /// How often we look whether a connect has failed, so that a child that moved is found soon.

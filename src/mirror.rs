@@ -204,6 +204,10 @@ struct Post {
     flush: AtomicBool,
     /// When a probe expires that did not fit the ring: nanoseconds, plus one; 0: there is none.
     probe: AtomicU64,
+    /// The child is new, and the group has had no change yet: it begins as its siblings did.
+    join: AtomicBool,
+    /// The lane's own word: it works for a child. False in a vacant place once all is ended there.
+    serves: AtomicBool,
     /// A change has been judged against this child.
     condemned: ArcSwapOption<Condemned>,
     /// What the operator says of the change that the child is in doubt about.
@@ -371,6 +375,20 @@ impl MirrorGroup {
     pub fn flush(&self, child: usize) {
         self.posts[child].flush.store(true, Ordering::Relaxed);
         self.notice(child);
+    }
+
+    /// `child` was put in a vacant place of a group that has had no change yet, so it is what its siblings are: its lane
+    /// goes through all changes from the first. Does nothing in a group that has had one.
+    pub fn join(&self, child: usize) {
+        self.posts[child].join.store(true, Ordering::Release);
+        self.notice(child);
+    }
+
+    /// Has the lane left this place? Then another child may be put there.
+    #[must_use]
+    pub fn is_left(&self, child: usize) -> bool {
+        // Acquire: what the lane did for the last child is done.
+        !self.posts[child].serves.load(Ordering::Acquire)
     }
 
     /// Something that decides about `child` has changed elsewhere (what the operator wants of it, its health): its lane

@@ -38,7 +38,11 @@ impl Config {
             DriverChoice::Uring => "io_uring",
             DriverChoice::Epoll => "epoll",
         };
-        writeln!(out, "workers  {count}, {driver}")
+        writeln!(out, "workers  {count}, {driver}")?;
+        match &self.state {
+            Some(state) => writeln!(out, "state    {}", state.directory.display()),
+            None => writeln!(out, "state    none: a restart forgets what was ordered while antiphon ran"),
+        }
     }
 
     fn listener(&self, out: &mut String, listener: &Listener) -> std::fmt::Result {

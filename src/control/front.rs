@@ -167,8 +167,7 @@ impl Front {
     pub fn is_drained(&self) -> bool {
         let mirrors = &self.view.mirrors;
         let even = |mirror: &Arc<MirrorGroup>| {
-            let children = &mirror.table().children;
-            children.iter().all(|child| !child.is_live() || mirror.lag(child.index) == 0)
+            mirror.table().occupied().all(|child| !child.is_live() || mirror.lag(child.index) == 0)
         };
         self.stop.draining() == self.workers.len()
             && self.view.io.iter().all(|io| io.clients.value() == 0)

@@ -171,13 +171,13 @@ impl Front {
 
     fn children(&self, out: &mut Out<'_, '_>) -> fmt::Result {
         let groups = self.groups();
-        let all: Vec<(&GroupTable, &Child)> =
-            groups.iter().flat_map(|group| group.children.iter().map(|child| (&**group, &**child))).collect();
+        let all: Vec<(&GroupTable, &Child, Arc<str>)> =
+            groups.iter().flat_map(|group| group.occupied().map(|child| (&**group, &**child, child.name()))).collect();
         let mut states = Vec::new();
-        for (group, child) in &all {
+        for (group, child, name) in &all {
             for state in Shown::ALL {
                 let is = f64::from(u8::from(child.shown() == state));
-                states.push(([("group", &*group.name), ("child", &*child.name), ("state", state.name())], is));
+                states.push(([("group", &*group.name), ("child", &**name), ("state", state.name())], is));
             }
         }
         out.gauges("child_state", "1 for the state that the child is in", states)?;
@@ -190,7 +190,8 @@ impl Front {
             }),
         ];
         for (name, help, value) in gauges {
-            let values = all.iter().map(|(group, child)| (child_labels(group, child), value(&self.0, group, child)));
+            let values =
+                all.iter().map(|(group, child, name)| (child_labels(group, name), value(&self.0, group, child)));
             out.gauges(name, help, values)?;
         }
         let counters: [Family<fn(&Child) -> u64>; 6] = [
@@ -206,7 +207,7 @@ impl Front {
             ("child_falls", "Times it went down", |child| child.counters.falls.load(Ordering::Relaxed)),
         ];
         for (name, help, value) in counters {
-            out.counters(name, help, all.iter().map(|(group, child)| (child_labels(group, child), value(child))))?;
+            out.counters(name, help, all.iter().map(|(group, child, name)| (child_labels(group, name), value(child))))?;
         }
         Ok(())
     }
@@ -246,8 +247,8 @@ impl Front {
     }
 }
 
-fn child_labels<'a>(group: &'a GroupTable, child: &'a Child) -> Labels<'a, 2> {
-    [("group", &group.name), ("child", &child.name)]
+fn child_labels<'a>(group: &'a GroupTable, child: &'a str) -> Labels<'a, 2> {
+    [("group", &group.name), ("child", child)]
 }
 
 /// A family of metrics: its name, its help text, and how its value is had.

@@ -123,12 +123,12 @@ impl GroupStatus {
             dialect: view.groups[group.index].dialect.clone(),
             policy: group.policy.to_string(),
             ack: view.groups[group.index].ack.to_owned(),
-            primary: group.children[group.primary()].name.to_string(),
+            primary: group.children[group.primary()].name().to_string(),
             epoch: mirror.epoch(),
             sequence: mirror.last_sequence(),
             acknowledged: group.shared.floor(),
             ring_bytes: mirror.ring().bytes(),
-            children: group.children.iter().map(|child| ChildStatus::of(view, group, child, now)).collect(),
+            children: group.occupied().map(|child| ChildStatus::of(view, group, child, now)).collect(),
         }
     }
 }
@@ -138,14 +138,14 @@ impl ChildStatus {
         let why = child.why();
         let counted = |counter: &crate::sync::AtomicU64| counter.load(Ordering::Relaxed);
         Self {
-            name: child.name.to_string(),
-            host: child.host.to_string(),
+            name: child.name().to_string(),
+            host: child.host().to_string(),
             address: child.address().map(|address| address.to_string()),
             state: child.shown().name().to_owned(),
             why: why.text.into_owned(),
             since_s: now.since(why.since).as_secs(),
             weight: child.weight(),
-            location: child.location.as_deref().map(str::to_owned),
+            location: child.location().as_deref().map(str::to_owned),
             applied: child.applied(),
             lag: view.mirrors[group.index].lag(child.index),
             in_flight: child.in_flight(),

@@ -175,13 +175,14 @@ impl MirrorGroup {
     #[must_use]
     pub fn fates(&self, change: &Change) -> String {
         let mut text = String::new();
-        let children = &self.table.children;
-        if children.len() <= CHILDREN_TOLD_MAX {
+        let children = self.table.occupied();
+        let total = self.table.occupants();
+        if total <= CHILDREN_TOLD_MAX {
             for child in children {
                 let lead = if text.is_empty() { "" } else { ", " };
                 let written = match self.fate(change, child.index) {
-                    Fate::Answered { status, .. } => write!(text, "{lead}{}={status}", child.name),
-                    other => write!(text, "{lead}{}={}", child.name, other.word()),
+                    Fate::Answered { status, .. } => write!(text, "{lead}{}={status}", child.name()),
+                    other => write!(text, "{lead}{}={}", child.name(), other.word()),
                 };
                 written.expect("a String takes everything");
             }
@@ -195,7 +196,7 @@ impl MirrorGroup {
                 None => counts.push((word, 1)),
             }
         }
-        write!(text, "children={}", children.len()).expect("a String takes everything");
+        write!(text, "children={total}").expect("a String takes everything");
         for (word, count) in counts {
             write!(text, ", {word}={count}").expect("a String takes everything");
         }

@@ -25,6 +25,8 @@
 //!   than [`LIVE_LAG_MAX`](crate::limits::LIVE_LAG_MAX) entries behind. Reads wait until it has applied what was
 //!   answered.
 //! - Diverged and needs a reseed end by `attach` only, which moves the cursor to the head.
+//! - *Vacant*: where nobody stands any more, what is in flight is dropped and the lane leaves. A child that is put there
+//!   needs a reseed, unless no change has been numbered yet.
 //! - *A live change* is sent once, by a lane that has proven its connection for it. Not sent, not answered, or answered
 //!   unlike the siblings: diverged.
 //!
@@ -48,7 +50,7 @@ use super::ack::Class;
 use super::durable::Slot;
 use super::{Change, MirrorGroup, Wake};
 use crate::route::{Child, Standing};
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 use crate::time::Time;
 
 /// One child's lane. Owned by its task; nobody else writes the child's standing or how far it has applied.
@@ -90,6 +92,8 @@ pub struct Lane {
     begun: u64,
     /// What the child's slot says.
     slot: Slot,
+    /// A child has stood here: clients may wait for it.
+    lived: bool,
 }
 
 /// What the lane's task does.
@@ -177,6 +181,8 @@ impl Lane {
     #[must_use]
     pub fn new(group: Arc<MirrorGroup>, child: usize, wake: Arc<dyn Wake>) -> Self {
         assert!(group.posts[child].wake.set(wake).is_ok(), "a child has one lane");
+        let lived = !group.child(child).is_vacant();
+        group.posts[child].serves.store(lived, Ordering::Release);
         let standing = group.child(child).standing();
         let applied = group.child(child).applied();
         let begun = group.keeping().map_or(applied, |keeping| keeping.resume[child].begun);
@@ -203,6 +209,7 @@ impl Lane {
             want_probe_at: Time::ZERO,
             answered_at: None,
             attached: 0,
+            lived,
         }
     }
 
@@ -212,6 +219,12 @@ impl Lane {
     pub fn next(&mut self, now: Time) -> Do {
         if self.obey(now) {
             return Do::GiveUp;
+        }
+        if self.child().is_vacant() {
+            if self.lived {
+                self.scan(now);
+            }
+            return Do::Wait { until: Time::NEVER };
         }
         if self.judge_time(now) {
             return Do::GiveUp;

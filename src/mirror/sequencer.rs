@@ -136,7 +136,7 @@ impl Sequencer {
             return self.number_for_later(change, now);
         }
         let needs_all = change.live || self.group.level == Level::AllOrRefuse;
-        if awaited.is_empty() || (needs_all && awaited.len() < self.group.table.children.len()) {
+        if awaited.is_empty() || (needs_all && awaited.len() < self.group.table.occupants()) {
             // At once, and without a sequence: nothing stays behind that the client was not told of.
             self.stalled_since = None;
             let is_in_doubt = self.group.table.children.iter().any(|child| child.is_live());
@@ -152,7 +152,7 @@ impl Sequencer {
         }
         if change.live {
             // Where an intent is recorded, as soon as there is a journal.
-            let gathering = Gathering::new(Arc::clone(change), awaited.len(), now + self.group.live_wait);
+            let gathering = Gathering::new(Arc::clone(change), awaited, now + self.group.live_wait);
             self.group.gate.store(Some(Arc::clone(&gathering)));
             self.gathering = Some(gathering);
             self.group.wake_lanes();
@@ -213,7 +213,7 @@ impl Sequencer {
             self.group.refuse(change, Fault::NotQueueable(LEFT), away);
         } else if unready.is_empty() {
             // All have drained, so that there is room. A lane that withdraws at this moment is first, or too late.
-            self.admit(change, ChildSet::all(self.group.table.children.len()), now);
+            self.admit(change, gathering.awaited, now);
         } else if now >= gathering.deadline {
             self.group.refuse(change, Fault::NotQueueable(LATE), unready);
         } else {
@@ -288,7 +288,7 @@ impl Sequencer {
     }
 
     fn away(&self) -> ChildSet {
-        let children = self.group.table.children.iter();
+        let children = self.group.table.occupied();
         children.filter(|child| !child.takes_changes()).map(|child| child.index).collect()
     }
 

@@ -567,7 +567,7 @@ impl World {
         for (child, toy) in self.group.table().children.iter().zip(&self.toys) {
             if child.is_live() && child.applied() >= floor {
                 self.seen.reads += 1;
-                assert!(toy.missing.is_empty(), "{} serves reads without {:?}", child.name, toy.missing);
+                assert!(toy.missing.is_empty(), "{} serves reads without {:?}", child.name(), toy.missing);
             }
         }
     }
@@ -576,7 +576,7 @@ impl World {
         for (child, toy) in self.group.table().children.iter().zip(&self.toys) {
             if matches!(child.standing(), Standing::Live | Standing::Replaying) {
                 let lacks = toy.missing.first().is_some_and(|first| *first <= child.applied());
-                assert!(!lacks, "{} says more than it did", child.name);
+                assert!(!lacks, "{} says more than it did", child.name());
             }
             assert!(child.applied() <= self.group.last_sequence());
         }

@@ -53,7 +53,7 @@ impl RouteTable {
     pub fn new(listeners: Vec<ListenerTable>, groups: Vec<Arc<GroupTable>>) -> Self {
         for (index, group) in groups.iter().enumerate() {
             assert_eq!(group.index, index, "a group is at its index");
-            assert!(!group.children.is_empty(), "a group has a child");
+            assert!(group.occupied().next().is_some(), "a group has a child");
             assert!(group.children.iter().enumerate().all(|(i, child)| child.index == i), "a child is at its index");
         }
         for listener in &listeners {

@@ -49,12 +49,13 @@ pub(crate) async fn change(
         _ => Framing::Length(body.len() as u64),
     };
     let mut head = Vec::with_capacity(desk.request.head_len + 256);
+    let fallback_host = group.children[group.primary()].host();
     let how = ToChild {
         peer: client.peer().ip(),
         tls: false,
         framing,
         target_suffix: &target_suffix,
-        fallback_host: &group.children[group.primary()].host,
+        fallback_host: &fallback_host,
         via: true,
         expect: false,
         upgrade: false,

@@ -94,7 +94,7 @@ pub(crate) async fn read(
             Ok(answered) => return Ok(answered),
             Err(failed) => failed,
         };
-        tracing::debug!(child = %group.children[child].name, code = fault.code(), ?again, "attempt failed");
+        tracing::debug!(child = %group.children[child].name(), code = fault.code(), ?again, "attempt failed");
         let granted = match again {
             Again::No | Again::Same => false,
             Again::Unsent => true,
@@ -190,7 +190,7 @@ impl Attempt<'_> {
             return;
         }
         let (before, after) = (step.before.kind(), step.after.kind());
-        tracing::debug!(child = %self.choice.child().name, ?before, ?after, "a read has changed its health");
+        tracing::debug!(child = %self.choice.child().name(), ?before, ?after, "a read has changed its health");
         self.worker.mirrors[self.group.index].notice(self.choice.index);
     }
 
@@ -229,6 +229,7 @@ impl Attempt<'_> {
         let now = self.worker.io.now();
         if !self.fresh
             && let Some(conn) = self.worker.pool.take(self.key(), now)
+            && self.choice.child().is_at(conn.peer())
         {
             return Ok((conn, true));
         }
@@ -258,12 +259,13 @@ impl Attempt<'_> {
             None => desk.request.framing,
         };
         let mut out = desk.vector();
+        let identity = desk.request.host.is_none().then(|| self.choice.child().identity());
         let how = ToChild {
             target_suffix: "",
             peer: self.client.peer().ip(),
             tls: false,
             framing,
-            fallback_host: &self.choice.child().host,
+            fallback_host: identity.as_ref().map_or("", |identity| &*identity.host),
             via: true,
             expect: desk.request.expect_continue && self.held.is_none(),
             upgrade: desk.request.upgrade.is_some(),
@@ -460,7 +462,7 @@ impl Attempt<'_> {
         if !down.has_started() {
             return Err(Failed::for_good(fault));
         }
-        tracing::debug!(child = %self.choice.child().name, code = fault.code(), "answer cut");
+        tracing::debug!(child = %self.choice.child().name(), code = fault.code(), "answer cut");
         self.worker.stats.record_fault(fault);
         Ok(Answered { status, next: Next::Cut })
     }

@@ -9,7 +9,8 @@ use crate::error::Fault;
 use crate::http::Method;
 use crate::io::exec::Conn;
 use crate::mirror::{Fate, State, place};
-use crate::route::{GroupTable, RouteTable};
+use crate::route::{Child, GroupTable, RouteTable};
+use crate::sync::Arc;
 use crate::worker::Worker;
 use crate::worker::own::{self, Answer};
 use crate::worker::serve::{Desk, Next};
@@ -49,14 +50,15 @@ fn answer(worker: &Worker, desk: &mut Desk, listener: usize, routes: &RouteTable
     let group = group(routes, listener, query)?;
     let mirror = &worker.mirrors[group.index];
     let trace = mirror.trace(epoch, sequence).inspect_err(|_| desk.epoch = Some(mirror.epoch()))?;
-    let child = |(child, fate): (usize, &Fate)| {
+    let child = |child: &Arc<Child>| {
+        let fate = trace.children[child.index];
         let mut told = Map::from_iter([("state".to_owned(), fate.word().into())]);
         if let Fate::Answered { status, .. } = fate {
-            told.insert("status".to_owned(), (*status).into());
+            told.insert("status".to_owned(), status.into());
         }
-        (group.children[child].name.to_string(), Value::Object(told))
+        (child.name().to_string(), Value::Object(told))
     };
-    let children: Map<_, _> = trace.children.iter().enumerate().map(child).collect();
+    let children: Map<_, _> = group.occupied().map(child).collect();
     let mut told =
         json!({ "sequence": format!("{epoch}:{sequence}"), "state": trace.state.word(), "children": children });
     if trace.state == State::Forgotten {

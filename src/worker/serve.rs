@@ -17,6 +17,7 @@ use crate::io::op::Pieces;
 use crate::limits::{HEAD_VECTOR_KEPT_MAX, LARGE_BODY_BYTES};
 use crate::mirror::{Change, End, Ticket};
 use crate::route::{ChildSet, GroupTable};
+use crate::sync::Arc;
 use crate::time::Time;
 use crate::worker::Worker;
 use crate::worker::fault::Wish;
@@ -54,7 +55,7 @@ pub(crate) struct Desk {
     /// The group's epoch, where the client has named a place that is not in it.
     pub(crate) epoch: Option<u64>,
     /// The names of the children for whose sake the change is refused.
-    pub(crate) missing: Vec<Box<str>>,
+    pub(crate) missing: Vec<Arc<str>>,
     /// What became of a live change at each child, where they are not alike: its status, or why there is none.
     pub(crate) ends: serde_json::Map<String, serde_json::Value>,
 }
@@ -114,18 +115,18 @@ impl Desk {
 
     /// Remembers the children for whose sake the change is refused.
     pub(crate) fn note_missing(&mut self, group: &GroupTable, missing: &ChildSet) {
-        self.missing = missing.iter().map(|child| group.children[child].name.clone()).collect();
+        self.missing = missing.iter().map(|child| group.children[child].name()).collect();
     }
 
     /// Remembers what became of the change at each child.
     pub(crate) fn note_ends(&mut self, group: &GroupTable, change: &Change) {
-        for child in &group.children {
+        for child in group.occupied() {
             let end = match change.ended(child.index) {
                 Some((End::Answered { status, .. }, _)) => status.into(),
                 Some((End::Missed | End::Queued, _)) => "not sent".into(),
                 Some((End::Slow | End::InDoubt | End::Unknowable, _)) | None => "no answer".into(),
             };
-            self.ends.insert(child.name.to_string(), end);
+            self.ends.insert(child.name().to_string(), end);
         }
     }
 

@@ -84,11 +84,11 @@ fn children(desk: &Desk) -> Vec<Element> {
     let children: Vec<_> = routes
         .groups
         .iter()
-        .flat_map(|group| &group.children)
+        .flat_map(|group| group.occupied())
         .map(|child| {
             let (host, port) = show::host_and_port(child);
             let elements = vec![
-                Element::text("autn:name", &*child.name),
+                Element::text("autn:name", &*child.name()),
                 Element::text("autn:host", host),
                 Element::text("autn:port", port),
             ];
@@ -129,7 +129,7 @@ fn statistics(desk: &Desk) -> Vec<Element> {
             Element::text("reads", answered(Kind::Read).to_string()),
             Element::text("changes", answered(Kind::Change).to_string()),
         ];
-        for (child, ChildStatus { requests, failures, falls, .. }) in group.children.iter().zip(told.children) {
+        for (child, ChildStatus { requests, failures, falls, .. }) in group.occupied().zip(told.children) {
             let good = requests.saturating_sub(failures).saturating_sub(u64::from(child.in_flight()));
             let errors = child.counters.server_errors.load(Ordering::Relaxed);
             let (host, port) = show::host_and_port(child);
@@ -138,7 +138,7 @@ fn statistics(desk: &Desk) -> Vec<Element> {
                     .with("id", child.index.to_string())
                     .with("host", host)
                     .with("port", port)
-                    .with("name", &*child.name)
+                    .with("name", &*child.name())
                     .with("SuccessfulActions", good.saturating_sub(errors).to_string())
                     .with("FailedActions", failures.saturating_add(errors).to_string())
                     .with("DownEvents", falls.to_string())

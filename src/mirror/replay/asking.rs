@@ -18,6 +18,19 @@ impl Lane {
     /// Takes what others have said since. True if the request in flight is to be dropped.
     pub(super) fn obey(&mut self, now: Time) -> bool {
         let post = &self.group.posts[self.child];
+        let serves = post.serves.load(Ordering::Relaxed);
+        if self.child().is_vacant() {
+            return serves && self.vacate(now);
+        }
+        if !serves {
+            self.lived = true;
+            post.serves.store(true, Ordering::Release);
+        }
+        // Acquire: the child is there.
+        if post.join.load(Ordering::Relaxed) && post.join.swap(false, Ordering::Acquire) {
+            self.join_siblings(now);
+        }
+        let post = &self.group.posts[self.child];
         if post.flush.load(Ordering::Relaxed) && post.flush.swap(false, Ordering::Relaxed) && self.flush(now) {
             return true;
         }
@@ -62,6 +75,40 @@ impl Lane {
         if !self.hold && !up {
             self.hold_because("was away: waits for a good probe", now);
         }
+    }
+
+    /// Nobody stands here any more. True if a request in flight is to be dropped.
+    fn vacate(&mut self, now: Time) -> bool {
+        let in_flight = self.take_in_flight().inspect(|change| {
+            self.group.on_end(change, self.child, End::InDoubt, now);
+        });
+        self.rest();
+        self.leave();
+        // Clients that wait for what it will never get.
+        self.scan = self.cursor;
+        self.tried = Tried::default();
+        // What is under way of a probe says nothing of whoever comes next.
+        self.probe = None;
+        (self.hold, self.doubted, self.answered_at) = (true, false, None);
+        self.stand(Standing::NeedsReseed, "removed by the operator", now);
+        let post = &self.group.posts[self.child];
+        for order in [&post.attach, &post.flush, &post.join] {
+            order.store(false, Ordering::Relaxed);
+        }
+        // Release: all of the above is done.
+        post.serves.store(false, Ordering::Release);
+        in_flight.is_some()
+    }
+
+    /// The child is new in a group without changes: it goes through all there will be, like its siblings.
+    fn join_siblings(&mut self, now: Time) {
+        if self.standing != Standing::NeedsReseed || self.passed > 0 {
+            return;
+        }
+        self.scan = self.cursor;
+        self.hold = true;
+        self.want_probe_at = now;
+        self.stand(Standing::Replaying, "added by the operator: waits for a good probe", now);
     }
 
     /// The operator gives up what the child has missed. True if a request in flight is to be dropped.
@@ -231,8 +278,7 @@ impl Lane {
         }
         let scheduled = self.probe.take().map(|probe| probe.expires).filter(|expires| *expires > now);
         let expires = scheduled.or_else(|| self.own_probe(now))?;
-        // An operator's offline means no probes.
-        if self.child().admin() == Admin::Offline {
+        if !self.child().is_probed() {
             return None;
         }
         self.probe = Some(Probe { expires, started: true });

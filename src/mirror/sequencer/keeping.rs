@@ -21,6 +21,8 @@ pub(super) struct Keeper {
     retention: Retention,
     applied: Vec<u64>,
     standing: Vec<Standing>,
+    /// [`GroupTable::moves`](crate::route::GroupTable::moves) as of the members on record.
+    moves: u64,
     /// What the start has to put on record.
     first: Vec<Mark>,
     /// Octets of the changes that are numbered and not committed.
@@ -49,6 +51,7 @@ impl Keeper {
             retention,
             applied: children.iter().map(|child| child.applied()).collect(),
             standing: children.iter().map(|child| on_record(child.standing())).collect(),
+            moves: group.table.moves(),
             first,
             waiting_bytes: 0,
             due: Time::NEVER,
@@ -122,6 +125,11 @@ impl Keeper {
             while let Some(change) = keeping.outcomes.pop() {
                 batch.note_outcome(group, change);
             }
+        }
+        let moves = group.table.moves();
+        if moves != std::mem::replace(&mut self.moves, moves) {
+            // Before what is said of whoever has come.
+            batch.marks.push(Mark::Members(group.table.members()));
         }
         for child in &group.table.children {
             let index = child.index;
