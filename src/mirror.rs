@@ -36,6 +36,8 @@ mod fate;
 mod gate;
 #[cfg(test)]
 mod levels;
+#[cfg(test)]
+mod model;
 mod past;
 mod record;
 mod replay;

@@ -9,12 +9,10 @@ use crate::sync::{Arc, Ordering};
 use crate::time::Time;
 
 /// Has the children stand where they stood when the record ended.
-///
-/// What a client was told had been carried out by a child: so reads see at least what the furthest has.
 pub(super) fn resume_children(table: &GroupTable, resume: &Resume) {
+    table.shared.raise_floor(resume.acknowledged);
     for (child, resumed) in table.children.iter().zip(&resume.children) {
         child.confirm_applied(resumed.applied);
-        table.shared.raise_floor(resumed.applied);
         let is_behind = resumed.applied < resume.last || resumed.begun > resumed.applied;
         match resumed.standing {
             Standing::Diverged | Standing::NeedsReseed => {

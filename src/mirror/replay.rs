@@ -156,6 +156,9 @@ struct Tried {
     failures: u32,
     /// It may have been applied by an earlier send: "applied before" counts as success.
     in_doubt: bool,
+    /// It is known, or taken for known, that nothing of it was carried out before: it is sent though the start says that it
+    /// may have been.
+    resolved: bool,
     /// When it was sent first since the last hold: what the deadline counts from.
     since: Option<Time>,
 }
@@ -298,7 +301,7 @@ impl Lane {
     /// told: what a client knows is in doubt at no child that it knows it of.
     fn confirm(&mut self, sequence: u64) {
         // One that could not be written down is in doubt after a restart, which is the truth.
-        let _ = self.write_slot(Slot { applied: sequence, begun: sequence }, false);
+        let _ = self.write_slot(Slot { applied: sequence, begun: sequence.max(self.begun) }, false);
         self.group.confirm(self.child, sequence);
     }
 

@@ -328,7 +328,7 @@ impl Lane {
                 }
                 Next::Change(change) if change.is_withdrawn() => self.pass(change.sequence()),
                 Next::Change(change) => {
-                    if change.sequence() <= self.begun && self.tried.sends == 0 {
+                    if change.sequence() <= self.begun && self.tried.sends == 0 && !self.tried.resolved {
                         if !change.may_repeat() {
                             self.doubt(&change, STOPPED, now);
                             return None;
@@ -347,7 +347,9 @@ impl Lane {
 
     /// Sends it, once it is written down that it is on its way; if that fails, nothing is sent any more.
     pub(super) fn send(&mut self, change: &Arc<Change>, now: Time) -> Option<Do> {
-        if !self.write_slot(Slot { applied: self.passed, begun: change.sequence() }, !change.may_repeat()) {
+        if !self
+            .write_slot(Slot { applied: self.passed, begun: change.sequence().max(self.begun) }, !change.may_repeat())
+        {
             return None;
         }
         let since = *self.tried.since.get_or_insert(now);

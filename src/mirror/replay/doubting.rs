@@ -78,10 +78,7 @@ impl Lane {
             }
             Some(how) => {
                 self.end_doubt();
-                self.begun = self.passed;
-                self.tried = Tried { in_doubt: how == Resolve::Resend, ..Tried::default() };
-                self.hold_because(format!("change {} is sent again", change.sequence()), now);
-                self.want_probe_at = now;
+                self.tried = Tried { in_doubt: how == Resolve::Resend, resolved: true, ..Tried::default() };
             }
         }
     }
