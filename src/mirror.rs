@@ -30,6 +30,7 @@ pub mod ack;
 mod budget;
 mod change;
 mod courtesy;
+pub mod durable;
 mod fate;
 mod gate;
 #[cfg(test)]
@@ -50,6 +51,7 @@ use crossbeam::queue::ArrayQueue;
 pub use ack::{Class, Decision, End, Level};
 pub use budget::{Budget, Charge};
 pub use change::{Change, Held, Order, Ticket, Waiting};
+pub use durable::{ClientKey, OnUnknown};
 pub use fate::{Fate, State, Trace, place};
 pub use replay::{Do, Lane};
 pub use ring::{ENTRY_BYTES, Entry, Read, Ring, What, Writer, ring};
