@@ -202,8 +202,9 @@ fn a_quorum_does_not_wait_for_the_slowest() {
         let answer = world.must("POST", "/1");
         assert_eq!(children(&answer), "a=pending, b=200, c=200");
         world.stores[0].gate.open();
-        world.wait_up();
+        eventually_eq("a has it too", &vec!["/1".to_owned()], || world.stores[0].targets());
         world.assert_identical();
+        world.wait_up();
     });
 }
 
