@@ -24,7 +24,8 @@
 //! which a live child has yet to get: otherwise a burst of large bodies would cost every child its place. It waits for
 //! the deadline of a change at most where another live child is further (one slow child delays the others once, and
 //! then needs a reseed), and as long as it takes where none is (then the submission queues fill, and clients are told
-//! `overloaded`). Children that are down are not waited for; one that replays gets help for a while
+//! `overloaded`). Children that are down are not waited for (where all are, nothing is taken that none of them could be
+//! sent any more); one that replays gets help for a while
 //! (`courtesy.rs`), so that it catches up although writers never pause.
 
 pub mod ack;

@@ -62,7 +62,7 @@ pub struct View {
 pub struct GroupView {
     /// `"aci"` or `"http"`.
     pub dialect: String,
-    /// `"all"` or `"first"`.
+    /// `"all"`, `"first"` …
     pub ack: &'static str,
 }
 

@@ -218,9 +218,11 @@ impl Front {
             ("last_seq", "The sequence that was given last", |view, group| {
                 view.mirrors[group.index].last_sequence() as f64
             }),
-            ("acknowledged_seq", "Reads are served only by children at or past this", |_, group| {
-                group.shared.floor() as f64
-            }),
+            (
+                "acknowledged_seq",
+                "Reads are served only by children at or past this, or behind it by what read_gate allows",
+                |_, group| group.shared.floor() as f64,
+            ),
             ("epoch", "The epoch of the sequences", |view, group| view.mirrors[group.index].epoch() as f64),
             ("ring_bytes", "Octets of the changes in memory", |view, group| {
                 view.mirrors[group.index].ring().bytes() as f64

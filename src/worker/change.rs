@@ -183,7 +183,7 @@ async fn answer(
 
 /// Tells that the change has its place in the order, and where to ask for what comes of it.
 async fn accepted(worker: &Worker, desk: &mut Desk, client: &Conn, group: &GroupTable) -> Result<Answered, Fault> {
-    let close = !desk.request.keep_alive || worker.io.is_draining();
+    let close = !desk.request.keep_alive || desk.request.minor == 0 || worker.io.is_draining();
     let head_request = desk.request.method == Method::Head;
     let sequence = desk.sequence_text().unwrap_or_default();
     let (kind, text) = fault::accepted(desk, &sequence);
