@@ -122,6 +122,9 @@ pub const RULES_MAX: usize = 1024;
 pub const RULE_CONDITIONS_MAX: usize = 64;
 /// Random digits of an injected value: what fits 64 bits with a sign, as ids are kept.
 pub const INJECTED_DIGITS_MAX: u8 = 18;
+/// The token of an asynchronous action, octets as it came: base64 of a host name (253 at most), a port, a queue's name and
+/// a number.
+pub const TOKEN_BYTES_MAX: usize = 512;
 /// Parts of a multipart body. A request that uploads many streams has dozens.
 pub const MULTIPART_PARTS_MAX: usize = 4096;
 /// The head of one part, octets: a disposition with a long file name, and a type.
@@ -145,6 +148,8 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// on a long answer gives signs; a host that has lost its power does not.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// Names of one child in tokens, beside its address: one a network that it is in.
+pub const ALIASES_MAX: usize = 16;
 /// Children of a group. DAH allows 1,024 and advises 16.
 pub const CHILDREN_MAX: usize = 1024;
 /// Idle connections to one child, a worker.

@@ -16,6 +16,7 @@ mod child;
 mod chooser;
 mod group;
 mod health;
+pub mod issuer;
 mod latency;
 pub mod policy;
 mod set;

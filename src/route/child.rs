@@ -32,6 +32,8 @@ pub struct Child {
     pub index: usize,
     /// As configured, `host:port`.
     pub host: Box<str>,
+    /// What else it calls itself in its tokens, spelled as `host`.
+    aliases: Box<[Box<str>]>,
     /// Where it stands in the world, for the operator.
     pub location: Option<Box<str>>,
     /// Where its name leads now.
@@ -147,6 +149,7 @@ impl Child {
             name: name.into(),
             index,
             host: host.into(),
+            aliases: Box::default(),
             location: location.map(Box::from),
             addresses: Addresses::new(Vec::new()),
             counters: CachePadded::default(),
@@ -162,6 +165,19 @@ impl Child {
             standing_why: nothing(),
             admin_why: nothing(),
         }
+    }
+
+    /// With further names by which its tokens call it, each `host:port`.
+    #[must_use]
+    pub fn with_aliases(mut self, aliases: Box<[Box<str>]>) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    /// Does it call itself so in its tokens?
+    #[must_use]
+    pub fn is_known_as(&self, address: &str) -> bool {
+        *self.host == *address || self.aliases.iter().any(|alias| **alias == *address)
     }
 
     // --- what others say

@@ -56,8 +56,8 @@ impl Failed {
     }
 }
 
-/// Has one child answer. `held` is the body if it has been received already; `repeatable` tells that the request may
-/// reach two children.
+/// Has one child answer: `issuer`, if only that one can. `held` is the body if it has been received already;
+/// `repeatable` tells that the request may go out twice.
 ///
 /// # Errors
 /// The fault to answer with; nothing has been sent to the client.
@@ -67,18 +67,21 @@ pub(crate) async fn read(
     client: &Conn,
     group: &GroupTable,
     held: Option<Held>,
+    issuer: Option<usize>,
     repeatable: bool,
 ) -> Result<Answered, Fault> {
     group.shared.retries.deposit();
     let mut tried = ChildSet::new();
     let mut failed: Option<Fault> = None;
     loop {
-        let choice = match choose(worker, group, &tried).await {
+        let choice = match choose(worker, group, issuer, &tried).await {
             Ok(choice) => choice,
             Err(fault) => return Err(failed.unwrap_or(fault)),
         };
         let child = choice.index;
-        let mut attempt = Attempt { worker, client, group, choice, held: held.as_ref(), repeatable, fresh: false };
+        // What may reach an issuer only once does not go on a connection that may have ended.
+        let fresh = issuer.is_some() && !repeatable;
+        let mut attempt = Attempt { worker, client, group, choice, held: held.as_ref(), repeatable, fresh };
         let mut end = attempt.run(desk).await;
         if matches!(end, Err(Failed { again: Again::Same, .. })) {
             worker.stats.groups[group.index].retries.bump();
@@ -90,6 +93,10 @@ pub(crate) async fn read(
             Err(failed) => failed,
         };
         tracing::debug!(child = %group.children[child].name, code = fault.code(), ?again, "attempt failed");
+        if issuer.is_some() {
+            // There is nobody else to ask.
+            return Err(if again == Again::Unsent { Fault::IssuerAway } else { fault });
+        }
         let granted = match again {
             Again::No | Again::Same => false,
             Again::Unsent => true,
@@ -107,15 +114,21 @@ pub(crate) async fn read(
     }
 }
 
-/// Chooses a child; waits at most `read_wait` for one that is up to apply what has been answered.
-async fn choose(worker: &Worker, group: &GroupTable, tried: &ChildSet) -> Result<Choice, Fault> {
+/// Chooses a child, or takes the only one that can answer; waits at most `read_wait` for one that is up to apply what has been answered.
+async fn choose(worker: &Worker, group: &GroupTable, issuer: Option<usize>, tried: &ChildSet) -> Result<Choice, Fault> {
     let until = worker.io.now() + worker.settings.read_wait[group.index];
     let mut pause = CATCH_UP_LOOK;
     loop {
         let now = worker.io.now();
-        match route::select(group, &mut worker.chooser.borrow_mut(), tried, group.shared.floor(), now) {
+        let floor = group.shared.floor();
+        let choice = match issuer {
+            Some(index) => route::issuer::only(group, index, floor),
+            None => route::select(group, &mut worker.chooser.borrow_mut(), tried, floor, now),
+        };
+        match choice {
             Ok(choice) => return Ok(choice),
             Err(NoChoice::NoneCurrent) if now < until => {}
+            Err(_) if issuer.is_some() => return Err(Fault::IssuerAway),
             Err(NoChoice::NoneCurrent) => return Err(Fault::NoCurrentChild),
             Err(NoChoice::AllDown | NoChoice::AllTried) => return Err(Fault::NoChild),
         }

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::action::{Asked, Class, Verdict};
+use crate::action::{Asked, Class, Token, Verdict};
 use crate::error::Fault;
 use crate::http::{Framing, RequestHead, ResponseHead};
 use crate::io::buffer::Group;
@@ -49,6 +49,8 @@ pub(crate) struct Desk {
     pub(crate) ticket: Option<(u64, u64)>,
     /// The names of the children for whose sake the change is refused.
     pub(crate) missing: Vec<Box<str>>,
+    /// What there is to say of a token whose issuer is not known here.
+    pub(crate) stranger: String,
     /// What became of a live change at each child, where they are not alike: its status, or why there is none.
     pub(crate) ends: serde_json::Map<String, serde_json::Value>,
 }
@@ -66,6 +68,7 @@ impl Desk {
         self.body_read = false;
         self.ticket = None;
         self.missing.clear();
+        self.stranger.clear();
         self.ends.clear();
     }
 
@@ -108,6 +111,28 @@ impl Desk {
         self.missing = missing.iter().map(|child| group.children[child].name.clone()).collect();
     }
 
+    /// The child that issued a token.
+    ///
+    /// # Errors
+    /// None of the group's; what to do about it is remembered.
+    fn issuer(&mut self, group: &GroupTable, token: &Token) -> Result<usize, Fault> {
+        group.issuer(&token.issuer).ok_or_else(|| {
+            let (address, name) = (&token.issuer, &group.name);
+            self.stranger = format!(
+                "It names {address}. If that is one of the children, add alias = [\"{address}\"] to its \
+                 [[group.{name}.child]]."
+            );
+            Fault::TokenUnknown
+        })
+    }
+
+    /// Remembers the child that alone could have answered.
+    fn note_issuer(&mut self, group: &GroupTable, issuer: Option<usize>, fault: Fault) {
+        if fault == Fault::IssuerAway {
+            self.note_missing(group, &issuer.into_iter().collect());
+        }
+    }
+
     /// Remembers what became of the change at each child.
     pub(crate) fn note_ends(&mut self, group: &GroupTable, change: &Change) {
         for child in &group.children {
@@ -120,8 +145,11 @@ impl Desk {
         }
     }
 
-    /// Which children are missing, or what became of the change at each, in words; empty where there is nothing of it.
+    /// Whose a token is, which children are missing, or what became of the change at each, in words; empty where there is nothing of it.
     pub(crate) fn particulars(&self) -> String {
+        if !self.stranger.is_empty() {
+            return self.stranger.clone();
+        }
         if !self.missing.is_empty() {
             return format!("Missing: {}.", self.missing.join(", "));
         }
@@ -252,6 +280,7 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     if is_aci && let Some(answer) = own::ask(worker, desk, client, group, decision.name.as_str(), &asked)? {
         return Ok(own::send(worker, desk, client, answer).await);
     }
+    let token = decision.token(&asked)?;
     let stats = &worker.stats.groups[group.index];
     let kind = match decision.class {
         Class::Read | Class::Refuse => Kind::Read,
@@ -261,8 +290,11 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     let answered = match decision.class {
         Class::Refuse => return Err(decision.rule.refusal()),
         Class::Read => {
-            let again = decision.rule.safe() || desk.request.method.is_idempotent();
-            read::read(worker, desk, client, group, body, again).await?
+            let issuer = token.map(|token| desk.issuer(group, &token)).transpose()?;
+            let once = decision.rule.issuer_only();
+            let again = !once && (decision.rule.safe() || desk.request.method.is_idempotent());
+            let answered = read::read(worker, desk, client, group, body, issuer, again).await;
+            answered.inspect_err(|fault| desk.note_issuer(group, issuer, *fault))?
         }
         Class::Change | Class::LiveChange => change::change(worker, desk, client, group, &decision, body).await?,
     };
