@@ -37,6 +37,7 @@ pub use self::inject::{Inject, Injection, Into};
 pub use self::name::ActionName;
 pub use self::rules::{Rule, RuleError, Rules};
 pub use self::sets::RuleSet;
+pub use self::shown::masked;
 pub use self::token::Token;
 
 mod aci;
@@ -53,6 +54,7 @@ mod params;
 mod pattern;
 mod rules;
 mod sets;
+mod shown;
 mod token;
 
 /// An enum whose variants are words of the configuration.

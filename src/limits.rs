@@ -178,6 +178,12 @@ pub const HUNG_LOOK: Duration = Duration::from_secs(1);
 /// How often a lane, or a read, tries again where our own descriptors or ports have run out.
 pub const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
+/// ACI requests that a worker keeps for `GetRequestLog`, and that it shows of all workers together: a screenful or two, as
+/// with other ACI servers.
+pub const REQUESTS_KEPT_MAX: usize = 100;
+/// What is kept of each, octets: a hundred are as much as a few heads.
+pub const REQUEST_SHOWN_BYTES_MAX: usize = 1024;
+
 /// How often a worker closes what has idled for too long and shows its counts. Each look costs a walk over the idle
 /// connections.
 pub const KEEPER_INTERVAL: Duration = Duration::from_secs(1);

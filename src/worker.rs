@@ -14,6 +14,7 @@ pub mod own;
 mod pool;
 mod read;
 mod relay;
+pub mod requests;
 pub mod sequencer;
 mod serve;
 pub mod stats;

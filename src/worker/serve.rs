@@ -23,6 +23,7 @@ use crate::worker::fault::Wish;
 use crate::worker::heads::{HeadBytes, NoHead};
 use crate::worker::held::Held;
 use crate::worker::relay::Pump;
+use crate::worker::requests::Note;
 use crate::worker::stats::Kind;
 use crate::worker::{Told, change, fault, held, own, read};
 
@@ -49,6 +50,8 @@ pub(crate) struct Desk {
     pub(crate) ticket: Option<(u64, u64)>,
     /// The names of the children for whose sake the change is refused.
     pub(crate) missing: Vec<Box<str>>,
+    /// The request, for those who look at the last ones.
+    pub(crate) note: Note,
     /// What there is to say of a token whose issuer is not known here.
     pub(crate) stranger: String,
     /// What became of a live change at each child, where they are not alike: its status, or why there is none.
@@ -69,6 +72,7 @@ impl Desk {
         self.ticket = None;
         self.missing.clear();
         self.stranger.clear();
+        self.note.clear();
         self.ends.clear();
     }
 
@@ -213,7 +217,10 @@ async fn exchange(worker: &Worker, desk: &mut Desk, client: &Conn) -> Next {
     desk.clear();
     let fault = match head(worker, desk, client, began).await {
         Ok(()) => match action(worker, desk, client, began).await {
-            Ok(next) => return next,
+            Ok(next) => {
+                desk.note.close(&worker.stats.requests, worker.io.now());
+                return next;
+            }
             Err(fault) => fault,
         },
         Err(NoHead::Refused(fault)) => fault,
@@ -224,6 +231,8 @@ async fn exchange(worker: &Worker, desk: &mut Desk, client: &Conn) -> Next {
     if let Some((group, kind)) = desk.counted_as {
         worker.stats.groups[group].record(kind, fault.status(), worker.io.now().since(began));
     }
+    desk.note.status(fault.status());
+    desk.note.close(&worker.stats.requests, worker.io.now());
     fault::refuse(worker, desk, client, fault).await
 }
 
@@ -257,6 +266,9 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     }
     let mut asked = Asked::of(head.method_name.of(octets), target, has_body, head.fields(octets));
     let is_aci = worker.settings.told[group.index] != Told::Problem;
+    if is_aci {
+        desk.note.open(&asked, client.peer().ip(), began);
+    }
     let mut body: Option<Held> = None;
     let decision = match group.rules.classify(&asked)? {
         Verdict::Decided(decision) => decision,
@@ -264,6 +276,7 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
             let whole = body.insert(held::body(worker, head, client).await?);
             desk.body_read = true;
             asked = asked.with_body(&whole.body);
+            desk.note.body(&asked);
             if is_aci {
                 desk.wish = Some(Wish::of(&asked));
             }
@@ -273,11 +286,13 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
             }
         }
     };
+    desk.note.action(decision.name);
     if is_aci && decision.class != Class::Read && desk.wish.is_none() {
         // The head of a change is gone when a fault may have to be told.
         desk.wish = Some(Wish::of(&asked));
     }
     if is_aci && let Some(answer) = own::ask(worker, desk, client, group, decision.name.as_str(), &asked)? {
+        desk.note.status(answer.status);
         return Ok(own::send(worker, desk, client, answer).await);
     }
     let token = decision.token(&asked)?;
@@ -298,6 +313,7 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         }
         Class::Change | Class::LiveChange => change::change(worker, desk, client, group, &decision, body).await?,
     };
+    desk.note.status(answered.status);
     let took = if answered.status == 101 { Duration::ZERO } else { worker.io.now().since(began) };
     stats.record(kind, answered.status, took);
     if answered.next == Next::Cut {
