@@ -56,7 +56,8 @@
 //! *read*, *change*, *live change*: the classes of an action. *sequence*: numbers a change within an epoch. *cursor*:
 //! how far a reader of the ring has confirmed. *lane*: the one task that sends changes to a child. *ticket*: proof of
 //! admission. *gathering*: the time in which the children get ready for a live change. *replay*: a lane reading behind the head. *probe*: a question about a child's health. *snapshot*: the
-//! routing table as of now. *pool*: idle connections to a child. *chunk*: received octets where the kernel put them.
+//! routing table as of now. *pool*: idle connections to a child. *token*: what the
+//! child that starts an asynchronous action answers with; that child is its *issuer*. *chunk*: received octets where the kernel put them.
 #![deny(unsafe_code)]
 
 pub mod action;
