@@ -120,8 +120,7 @@ fn part(name: &str, content: &str) -> String {
     format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{content}\r\n")
 }
 
-/// An action with a parameter, in every form of a request. `named`: the parameter's name before the action's value,
-/// which is `action` or `a` in some case.
+/// An action with a parameter in every form of a request.
 fn forms(action: &str, rest: &str) -> Vec<Wire> {
     let (name, value) = rest.split_once('=').expect("a pair");
     let multi = format!("multipart/form-data; boundary={BOUNDARY}");
@@ -175,6 +174,39 @@ fn every_form_reaches_whom_it_must_as_it_came() {
                 assert_eq!(answer.status(), 200, "{wire:?}: {answer}");
                 assert_says(&answer.text(), &["<response>SUCCESS</response>"]);
                 assert_eq!(answer.field("Antiphon-Sequence").is_some(), changes, "{wire:?}: {answer}");
+                let since = world.since(before);
+                let counts = if changes { (0, 2) } else { (1, 0) };
+                assert_eq!((since.reads.len(), since.changes.len()), counts, "{wire:?}");
+                since.reads.iter().chain(&since.changes).for_each(|came| wire.assert_came(came));
+            }
+        }
+    });
+}
+
+/// A body whose length its client does not know when it begins, as of streams: the octets arrive, the chunks are ours.
+#[test]
+fn every_form_with_a_body_passes_in_chunks() {
+    for_each_driver(|driver| {
+        let world = World::start(driver);
+        let mut kept = Client::connect_within(world.proxy.port, CLIENT_PATIENCE).expect("a connection");
+        for (action, changes) in [("Query", false), ("UserAdd", true), ("CategoryMove", true)] {
+            for wire in forms(action, REST) {
+                let Some(body) = &wire.body else { continue };
+                let mut octets = format!("{} {} HTTP/1.1\r\nHost: a.test\r\n", wire.method, wire.target).into_bytes();
+                for (name, value) in &wire.fields {
+                    octets.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+                }
+                octets.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+                for piece in body.chunks(7) {
+                    octets.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+                    octets.extend_from_slice(piece);
+                    octets.extend_from_slice(b"\r\n");
+                }
+                octets.extend_from_slice(b"0\r\n\r\n");
+                let before = world.seen();
+                kept.send(&octets).unwrap_or_else(|why| panic!("{wire:?}: {why}"));
+                let answer = kept.answer(false).unwrap_or_else(|why| panic!("{wire:?}: {why}"));
+                assert_eq!(answer.status(), 200, "{wire:?}: {answer}");
                 let since = world.since(before);
                 let counts = if changes { (0, 2) } else { (1, 0) };
                 assert_eq!((since.reads.len(), since.changes.len()), counts, "{wire:?}");
@@ -432,7 +464,27 @@ fn shells_are_served() {
     });
 }
 
-// === encrypted requests ===
+// === what cannot be read ===
+
+/// As the C client can be told to send it: nobody knows what it asks, so nobody is sent it.
+#[test]
+fn deflated_requests_are_refused() {
+    for_each_driver(|driver| {
+        let world = World::start(driver);
+        let before = world.seen();
+        for target in ["/", "/a=Query", "/?action=UserAdd"] {
+            for coding in ["deflate", "gzip", "identity, gzip"] {
+                let body = b"\x78\x9c\x03\0\0\0\0\x01";
+                let ask = Ask::new("POST", target).field("Content-Type", URLENCODED);
+                let ask = ask.field("Content-Encoding", coding).body(body);
+                let answer = ask.at(world.proxy.port).unwrap_or_else(|why| panic!("{target} {coding}: {why}"));
+                assert_eq!(answer.status(), 400, "{target} {coding}: {answer}");
+                assert_says(&answer.text(), &["ACTION_AMBIGUOUS", "Send it without Content-Encoding"]);
+            }
+        }
+        assert_eq!(world.seen(), before, "nobody was sent any of it");
+    });
+}
 
 #[test]
 fn encrypted_requests_are_refused_in_every_form() {

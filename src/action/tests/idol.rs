@@ -102,7 +102,18 @@ fn changes_that_cannot_wait() {
 #[test]
 fn parameters_turn_a_query_into_a_change() {
     let rules = idol();
-    for action in ["Query", "Suggest", "SuggestOnText", "GetContent", "List", "CategoryQuery", "AgentGetResults"] {
+    for action in [
+        "Query",
+        "Suggest",
+        "SuggestOnText",
+        "GetContent",
+        "List",
+        "GetQueryTagValues",
+        "CategoryQuery",
+        "CategorySuggestFromText",
+        "AgentGetResults",
+        "ProfileGetResults",
+    ] {
         for parameter in ["Delete", "delete=false", "STATE=x", "StoreState=true", "%53toreState=true", "Delete=%00"] {
             assert_eq!(get(&rules, &format!("/action={action}&Text=x&{parameter}")), "change", "{action} {parameter}");
             assert_eq!(get(&rules, &format!("/?{parameter}&a={action}")), "change", "{action} {parameter}");
