@@ -132,6 +132,8 @@ pub const MULTIPART_PART_HEAD_BYTES_MAX: usize = 4 * 1024;
 /// A multipart boundary, octets (RFC 2046 5.1.1).
 pub const MULTIPART_BOUNDARY_BYTES_MAX: usize = 70;
 
+const _: () =
+    assert!((253 + 1 + 5 + 1 + 64 + 1 + 20_usize).div_ceil(3) * 4 <= TOKEN_BYTES_MAX, "a queue's name has 64 octets");
 const _: () = assert!(RULE_CONDITIONS_MAX <= u64::BITS as usize, "the conditions met are bits of a u64");
 const _: () = assert!(ACTION_NAME_BYTES_MAX <= u8::MAX as usize, "a name's length is one octet");
 

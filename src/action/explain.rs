@@ -55,10 +55,9 @@ pub fn explain(rules: &Rules, request_text: &str) -> Result<String, Fault> {
         let inject = injection.inject;
         lines += &format!("injects  {} with {} random digits, in {place}\n", inject.parameter, inject.digits);
     }
-    if decision.rule.issuer_only() || decision.token(&asked)?.is_some() {
-        let issuer = decision.token(&asked)?.map_or_else(String::new, |token| format!(", {}", token.issuer));
+    if let Some(token) = decision.token(&asked)? {
         let times = if decision.rule.issuer_only() { ", and never twice" } else { "" };
-        lines += &format!("to      the child that issued its token{issuer}{times}\n");
+        lines += &format!("to      the child that issued its token, {}{times}\n", token.issuer);
     }
     if decision.class == super::Class::Refuse {
         let refusal = decision.rule.refusal();

@@ -114,7 +114,8 @@ pub(crate) async fn read(
     }
 }
 
-/// Chooses a child, or takes the only one that can answer; waits at most `read_wait` for one that is up to apply what has been answered.
+/// Chooses a child, or takes the only one that can answer; waits at most `read_wait` for one that is up to apply what
+/// has been answered.
 async fn choose(worker: &Worker, group: &GroupTable, issuer: Option<usize>, tried: &ChildSet) -> Result<Choice, Fault> {
     let until = worker.io.now() + worker.settings.read_wait[group.index];
     let mut pause = CATCH_UP_LOOK;

@@ -149,7 +149,8 @@ impl Desk {
         }
     }
 
-    /// Whose a token is, which children are missing, or what became of the change at each, in words; empty where there is nothing of it.
+    /// Whose a token is, which children are missing, or what became of the change at each, in words; empty where there is
+    /// nothing of it.
     pub(crate) fn particulars(&self) -> String {
         if !self.stranger.is_empty() {
             return self.stranger.clone();
