@@ -246,6 +246,8 @@ pub struct Child {
     /// As configured, `host:port`, IPv6 in brackets: what the operator is shown, and the Host field if a request has
     /// none.
     pub authority: Box<str>,
+    /// What else it calls itself in its tokens (dialect `aci`), spelled as `authority`; no two children share one.
+    pub aliases: Box<[Box<str>]>,
     /// Name or address to resolve, without brackets.
     pub host: Box<str>,
     /// Never 0.

@@ -185,6 +185,12 @@ faults! {
         "The request can be read as more than one action.";
     ActionEncrypted Client 400 "action_encrypted" "http_request_denied" Keep
         "The action is encrypted, so that it cannot be told whether it changes anything. Send it to the child itself.";
+    TokenInvalid Client 400 "token_invalid" "http_request_denied" Keep
+        "The Token is not base64 of `host:port:queue:number`, so that it cannot be told which child issued it. Send it as the action's answer gave it, percent-encoded in a URL.";
+    TokenMissing Client 400 "token_missing" "http_request_denied" Keep
+        "This QueueAction changes a queue of one child. Add the Token that says which, or send it to that child itself.";
+    TokenUnknown Operator 404 "token_unknown" "destination_not_found" Keep
+        "The token was issued by a server that is none of the children here.";
     ActionRefused Operator 403 "action_refused" "http_request_denied" Keep
         "A rule of the configuration refuses this action.";
     LockRefused Client 501 "lock_refused" "http_request_denied" Keep
@@ -199,6 +205,8 @@ faults! {
         "No child of the group is up. `status` shows why.";
     NoCurrentChild Child 503 "no_current_child" "destination_unavailable" Keep
         "No child that is up has applied every change that this read must see yet.";
+    IssuerAway Child 503 "issuer_away" "destination_unavailable" Keep
+        "The child that issued this token takes no requests now, and no other child knows the token.";
     ChildConnect Child 502 "child_connect" "connection_refused" Keep
         "The child took no connection.";
     ChildConnectTimeout Child 504 "child_connect_timeout" "connection_timeout" Keep

@@ -17,6 +17,7 @@ mod child;
 mod chooser;
 mod group;
 mod health;
+pub mod issuer;
 mod latency;
 pub mod policy;
 mod set;

@@ -15,6 +15,7 @@ pub mod past;
 mod pool;
 mod read;
 mod relay;
+pub mod requests;
 mod reserved;
 pub mod sequencer;
 mod serve;

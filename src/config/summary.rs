@@ -100,6 +100,9 @@ impl Config {
         writeln!(out, "         changes are kept in memory only, the last {ring}; a restart loses them")?;
         for (index, child) in group.children.iter().enumerate() {
             write!(out, "  child  {} {} weight {}", child.name, child.authority, child.weight)?;
+            if !child.aliases.is_empty() {
+                write!(out, " alias {}", child.aliases.join(", "))?;
+            }
             if let Some(location) = &child.location {
                 write!(out, " at {location}")?;
             }

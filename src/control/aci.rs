@@ -97,7 +97,7 @@ pub(super) fn carry_out(
             let group = group()?;
             order(&group, &named(&group, parameters, &["Engine", "EngineID"])?, ChildVerb::Flush)
         }
-        other if scope == Scope::All => service::answer(desk, other).ok_or_else(Refusal::unknown),
+        other if scope == Scope::All => service::answer(desk, other, parameters)?.ok_or_else(Refusal::unknown),
         _ => Err(Refusal::unknown()),
     }
 }

@@ -265,7 +265,8 @@ fn listen(listener: &config::Listener, shared: bool) -> io::Result<Socket> {
 
 fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
     let child = |(index, child): (usize, &config::Child)| {
-        Arc::new(Child::new(&child.name, index, &child.authority, child.weight, child.location.as_deref()))
+        let made = Child::new(&child.name, index, &child.authority, child.weight, child.location.as_deref());
+        Arc::new(made.with_aliases(child.aliases.clone().into()))
     };
     Arc::new(GroupTable {
         name: group.name.clone(),

@@ -53,6 +53,8 @@ pub struct Identity {
     pub name: Arc<str>,
     /// As configured, `host:port`.
     pub host: Arc<str>,
+    /// What else it calls itself in its tokens, spelled as `host`.
+    pub aliases: Arc<[Box<str>]>,
     /// Where it stands in the world, for the operator.
     pub location: Option<Arc<str>>,
 }
@@ -159,7 +161,8 @@ impl Child {
     #[must_use]
     pub fn new(name: &str, index: usize, host: &str, weight: u32, location: Option<&str>) -> Self {
         let nothing = || ArcSwap::from_pointee(Why { text: Cow::Borrowed(""), since: Time::ZERO });
-        let identity = Identity { name: name.into(), host: host.into(), location: location.map(Arc::from) };
+        let (name, host, location) = (name.into(), host.into(), location.map(Arc::from));
+        let identity = Identity { name, host, aliases: Arc::new([]), location };
         Self {
             index,
             identity: ArcSwap::from_pointee(identity),
@@ -235,6 +238,21 @@ impl Child {
     #[must_use]
     pub fn is_at(&self, peer: SocketAddr) -> bool {
         !self.gate.moved.load(Ordering::Acquire) || self.addresses.all().contains(&peer)
+    }
+
+    /// With further names by which its tokens call it, each `host:port`.
+    #[must_use]
+    pub fn with_aliases(self, aliases: Arc<[Box<str>]>) -> Self {
+        let identity = Identity { aliases, ..Identity::clone(&self.identity()) };
+        self.identity.store(Arc::new(identity));
+        self
+    }
+
+    /// Does it call itself so in its tokens?
+    #[must_use]
+    pub fn is_known_as(&self, address: &str) -> bool {
+        let identity = self.identity();
+        *identity.host == *address || identity.aliases.iter().any(|alias| **alias == *address)
     }
 
     // --- what others say

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::error::Fault;
 use crate::mirror::Decision;
 use crate::sync::{AtomicU64, Ordering};
+use crate::worker::requests::Requests;
 
 /// A count with one writer.
 #[derive(Debug, Default)]
@@ -171,6 +172,8 @@ pub struct WorkerStats {
     faults: [Count; Fault::ALL.len()],
     /// Octets of bodies copied in user space because buffers were scarce.
     pub copied_bytes: Count,
+    /// The last ACI requests.
+    pub requests: Requests,
 }
 
 impl WorkerStats {
@@ -181,6 +184,7 @@ impl WorkerStats {
             groups: (0..groups).map(|_| GroupStats::default()).collect(),
             faults: std::array::from_fn(|_| Count::default()),
             copied_bytes: Count::default(),
+            requests: Requests::default(),
         }
     }
 
