@@ -85,10 +85,6 @@ impl Model {
         self.kept().last()
     }
 
-    pub(super) fn released(&self) -> u64 {
-        self.kept().released
-    }
-
     /// The next commit fails; its batch is on record all the same, or not.
     pub(super) fn fail_next(&self, on_record: bool) {
         self.kept().fails = Some(on_record);
