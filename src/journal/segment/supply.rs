@@ -70,6 +70,11 @@ impl Supply {
         self.ready.len().min(self.want - 1)
     }
 
+    /// Is the reserve whole?
+    pub(super) fn has_reserve(&self) -> bool {
+        self.reserve() == self.want - 1
+    }
+
     /// Why the last could not be made, if it could not.
     pub(super) fn refused(&self) -> Option<&str> {
         self.refused.as_ref().map(|(why, _)| why.as_str())

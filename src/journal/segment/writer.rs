@@ -362,7 +362,11 @@ impl Journal for Writer {
         let needs = self.needs(bytes);
         if needs == 0 {
             self.supply.top_up();
-            return Ok(());
+            // Where marks have begun to use the reserve, what is left of its segment is theirs.
+            return match self.supply.refused().filter(|_| !self.supply.has_reserve()) {
+                Some(why) => Err(JournalFull { why: why.to_owned() }),
+                None => Ok(()),
+            };
         }
         let used = self.shared.count() as u64;
         if used + needs > self.segments_max {
