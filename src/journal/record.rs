@@ -372,3 +372,6 @@ pub fn salted(salt: u64, octets: &[u8]) -> u32 {
 pub const fn padded(records: usize) -> usize {
     records.next_multiple_of(ALIGNMENT)
 }
+
+#[cfg(test)]
+mod tests;

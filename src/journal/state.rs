@@ -276,3 +276,84 @@ fn merged(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     }
     merged
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(changes: u64) -> State {
+        let mut state = State::first(1, ["a", "b"].map(Into::into).to_vec());
+        for sequence in 1..=changes {
+            state.on_change(sequence, sequence % 10 == 0).expect("the next");
+        }
+        state
+    }
+
+    fn put(state: &mut State, mark: Mark) {
+        state.on_mark(&mark).expect("a lawful mark");
+        state.prune(0);
+    }
+
+    #[test]
+    fn an_attach_keeps_what_was_confirmed_before() {
+        let mut state = state(100);
+        put(&mut state, Mark::Applied(vec![(0, 30), (1, 20)]));
+        put(&mut state, Mark::Standing { child: 0, standing: Standing::NeedsReseed, why: "lost".to_owned() });
+        assert_eq!(state.needed_after(), 20, "one that needs a reseed pins nothing");
+        put(&mut state, Mark::Attach { child: 0, from: 30, at: 90 });
+        put(&mut state, Mark::Applied(vec![(0, 95)]));
+        assert_eq!(
+            state.member(0).map(|child| (child.standing, child.applied, child.attached)),
+            Some((Standing::Live, 95, 90))
+        );
+        assert_eq!(state.judged(), [(0, 30), (90, 95)]);
+        put(&mut state, Mark::Applied(vec![(1, 40)]));
+        assert_eq!((state.judged(), state.kept.len()), (vec![(0, 40), (90, 95)], 0));
+    }
+
+    #[test]
+    fn what_all_have_confirmed_is_forgotten() {
+        let mut state = state(50);
+        for sequence in [5, 25, 45] {
+            let verdict = Verdict::Agreed(Class::Rejected);
+            put(&mut state, Mark::Outcome { sequence, verdict, condemned: vec![] });
+        }
+        put(&mut state, Mark::Outcome { sequence: 46, verdict: Verdict::Agreed(Class::Success), condemned: vec![1] });
+        assert_eq!(state.member(1).map(|child| child.standing), Some(Standing::Diverged));
+        put(&mut state, Mark::Applied(vec![(0, 50), (1, 30)]));
+        assert_eq!(state.exceptions.keys().copied().collect::<Vec<_>>(), [45]);
+        assert_eq!(state.live.iter().copied().collect::<Vec<_>>(), [40, 50]);
+        state.prune(45);
+        assert!(state.exceptions.is_empty(), "nor what is not on record any more");
+    }
+
+    #[test]
+    fn a_child_is_its_name() {
+        let mut state = state(50);
+        put(&mut state, Mark::Applied(vec![(0, 50), (1, 30)]));
+        put(&mut state, Mark::Members(["", "b", "c"].map(Into::into).to_vec()));
+        put(&mut state, Mark::Applied(vec![(1, 40)]));
+        assert_eq!(state.children["b"].applied, 40);
+        assert_eq!(state.children["a"].applied, 50, "remembered");
+        assert!(state.on_mark(&Mark::Applied(vec![(0, 50)])).is_err(), "a vacant place");
+        assert!(state.on_mark(&Mark::Applied(vec![(3, 50)])).is_err(), "no place");
+        assert!(state.on_mark(&Mark::Members(["b", "b"].map(Into::into).to_vec())).is_err());
+        assert!(state.on_mark(&Mark::Applied(vec![(1, 51)])).is_err(), "ahead of the record");
+    }
+
+    #[test]
+    fn former_children_and_kept_ranges_are_bounded() {
+        let mut state = state(10_000);
+        for round in 0..FORMER_CHILDREN_MAX as u64 + 50 {
+            put(&mut state, Mark::Members(vec![format!("child-{round}").into()]));
+            put(&mut state, Mark::Attach { child: 0, from: 0, at: 5000 + round * 3 });
+            put(&mut state, Mark::Applied(vec![(0, 5000 + round * 3 + 1)]));
+        }
+        assert_eq!(state.children.len(), FORMER_CHILDREN_MAX + 1);
+        for round in 0..KEPT_RANGES_MAX as u64 + 50 {
+            state.keep((round * 3, round * 3 + 1));
+        }
+        assert_eq!(state.kept.len(), KEPT_RANGES_MAX);
+        state.check().expect("lawful");
+    }
+}

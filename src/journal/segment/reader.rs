@@ -40,6 +40,11 @@ impl Readers {
         Self { shared }
     }
 
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// A reader; it opens files when it is first asked.
     #[must_use]
     pub fn reader(&self) -> Box<dyn Reader> {

@@ -80,6 +80,11 @@ impl Shared {
         segments.get(segments.partition_point(|segment| segment.ordinal <= ordinal)).cloned()
     }
 
+    #[cfg(test)]
+    pub(super) fn find_ordinal(&self, ordinal: u64) -> Option<Arc<Segment>> {
+        self.after(ordinal - 1).filter(|segment| segment.ordinal == ordinal)
+    }
+
     /// The segment in use.
     pub(super) fn last(&self) -> Arc<Segment> {
         Arc::clone(self.segments.load().back().expect("a journal has a segment in use"))
@@ -114,8 +119,11 @@ impl Shared {
 
     /// Octets of the frames after a change, about.
     pub(super) fn bytes_after(&self, sequence: u64) -> u64 {
+        if sequence >= self.durable() {
+            return 0;
+        }
         let segments = self.segments.load();
-        let next = sequence.saturating_add(1);
+        let next = sequence + 1;
         let mut bytes = 0;
         for segment in segments.iter().rev() {
             let end = segment.end();

@@ -1,6 +1,7 @@
 //! Journals on both disks: what was committed is there after a start, and readable.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::disk::simulated::Simulated;
 use super::*;
@@ -8,6 +9,8 @@ use crate::action::UnknownOutcome;
 use crate::journal::record::ChangeRef;
 use crate::mirror::ack::Class;
 use crate::mirror::durable::{ClientKey, Journal as _, JournalFull, OnUnknown, ReadError, Stored, Verdict};
+use crate::mirror::{Budget, Change, MirrorGroup, Order, Setup, Wake};
+use crate::time::Time;
 
 /// A directory that goes when the test does.
 struct Scratch(PathBuf);
@@ -198,5 +201,54 @@ fn what_is_released_is_gone_and_what_is_needed_stays() {
     });
 }
 
+#[test]
+fn a_change_is_on_record_as_it_was_handed_in() {
+    struct Nobody;
+    impl Wake for Nobody {
+        fn wake(&self) {}
+    }
+    let (group, mut sequencer) = MirrorGroup::new(Setup {
+        table: Arc::new(crate::route::testing::group(crate::route::Policy::RoundRobin, &[100, 100, 100])),
+        epoch: 7,
+        level: crate::mirror::Level::All,
+        deadline: Duration::from_secs(5),
+        live_wait: Duration::from_secs(2),
+        workers: 1,
+        submissions_max: 8,
+        ring_slots: 8,
+        ring_bytes_max: 1 << 20,
+        catch_up_help: Duration::ZERO,
+        sequencer: Arc::new(Nobody),
+    });
+    let expected = stored(1, 100);
+    let order = Order {
+        head: expected.head.clone(),
+        body: expected.body.clone(),
+        unknown_outcome: expected.unknown_outcome,
+        applied: Arc::clone(&expected.applied),
+        name: expected.name.clone(),
+        live: expected.live,
+        on_unknown: expected.on_unknown,
+        key: expected.key.clone(),
+        children: 3,
+        submitted: Time::ZERO,
+        charge: Budget::new(1000).charge(100).expect("room"),
+    };
+    let (change, _waiting) = Change::new(order, Arc::new(Nobody));
+    let mut journal = open_on(&options(), Arc::new(Simulated::new(1)), false).expect("a disk that works").journal;
+    let unnumbered = journal.commit(&[], &[Arc::clone(&change)]);
+    assert!(unnumbered.is_err(), "it has no place in the order");
+
+    let mut opened = open_on(&options(), Arc::new(Simulated::new(1)), false).expect("a disk that works");
+    group.submit(0, &change).expect("room in the line");
+    _ = sequencer.step(Time::ZERO);
+    opened.journal.commit(&[], &[change]).expect("a disk that works");
+    let unix_ms = 1_700_000_000_000;
+    assert_eq!(read_all(&opened.readers, 1), [Stored { unix_ms, ..expected }]);
+    assert_eq!((opened.journal.age_after(0), opened.journal.age_after(1)), (Some(unix_ms), None));
+    assert!(opened.journal.bytes_after(0) > 100 && opened.journal.bytes_after(1) == 0);
+}
+
 mod crash;
+mod damage;
 mod faults;

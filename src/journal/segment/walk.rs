@@ -67,7 +67,7 @@ pub(super) fn segment_header(file: &dyn File) -> Result<SegmentHeader, NoFrame> 
 /// Looks at all that lies behind `position`, to the end of the file. `salt` is that of the segment; without one, frames
 /// of any salt count.
 pub(super) fn behind(file: &dyn File, salt: Option<u64>, position: u64) -> io::Result<Behind> {
-    const PIECE: usize = 1024 * 1024;
+    const PIECE: usize = 64 * 1024;
     let mut behind = Behind::default();
     // The end of the piece before stays at the front, so that a header across two pieces is seen.
     let mut held: Vec<u8> = Vec::with_capacity(PIECE + FRAME_HEADER_BYTES);

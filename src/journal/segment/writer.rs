@@ -186,6 +186,12 @@ impl Writer {
         Ok(())
     }
 
+    /// Where the frames of the segment in use end.
+    #[cfg(test)]
+    pub(super) fn end(&self) -> u64 {
+        self.head.synced
+    }
+
     /// Puts a record of `bytes` octets into a frame; a segment that is too full for it is left.
     fn append(&mut self, bytes: usize, changes: u32, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), JournalFailed> {
         let full = |draft: Draft, held: usize| {

@@ -107,6 +107,21 @@ impl Simulated {
         }
     }
 
+    /// A disk of the same content that goes its own way.
+    pub(crate) fn copy(&self) -> Self {
+        let world = self.lock_world();
+        let copy = World {
+            files: world.files.clone(),
+            names: world.names.clone(),
+            names_synced: world.names_synced.clone(),
+            renamed: world.renamed.clone(),
+            fault: world.fault,
+            locked: false,
+            ..*world
+        };
+        Self { world: Arc::new(Mutex::new(copy)) }
+    }
+
     /// The power is cut and comes back.
     pub(crate) fn cut_power(&self) {
         let mut world = self.lock_world();
@@ -177,6 +192,21 @@ impl Simulated {
 
     pub(crate) fn names(&self) -> Vec<String> {
         self.lock_world().names.keys().cloned().collect()
+    }
+
+    pub(crate) fn content(&self, name: &str) -> Vec<u8> {
+        let world = self.lock_world();
+        world.files[world.names[name]].now.clone()
+    }
+
+    /// Changes a file behind everybody's back, for good.
+    pub(crate) fn edit(&self, name: &str, edit: impl FnOnce(&mut Vec<u8>)) {
+        let mut world = self.lock_world();
+        let id = world.names[name];
+        let content = &mut world.files[id];
+        edit(&mut content.now);
+        content.synced = content.now.clone();
+        content.writes.clear();
     }
 
     /// How often a file was synced.
