@@ -230,13 +230,15 @@ pub fn open_on(options: &Options, disk: Arc<dyn Disk>, threaded: bool) -> Result
     let epoch = writer.state().epoch;
     let file = SlotFile::make(Arc::clone(&shared), &options.children, &slots, epoch, options.cursor_sync_each)
         .map_err(|error| io_error(&*disk, slots::NAME, error))?;
-    let resume = resume(writer.state(), shared.oldest(), start.children);
+    let resume = resume(writer.state(), shared.oldest(), start.acknowledged, start.children);
     Ok(Opened { journal: writer, slots: Arc::new(file), readers: Readers::new(shared), resume })
 }
 
 /// What a start knows of the children, and what of it is not on record yet.
 struct Start {
     children: Vec<ResumedChild>,
+    /// See [`Resume::acknowledged`].
+    acknowledged: u64,
     marks: Vec<Mark>,
 }
 
@@ -249,7 +251,7 @@ impl Start {
             return Err(OpenError::Behind { path: disk.path(""), why });
         }
         let child = ResumedChild { applied: 0, begun: 0, attached: 0, standing: Standing::Live, why: String::new() };
-        Ok(Self { children: vec![child; options.children.len()], marks: Vec::new() })
+        Ok(Self { children: vec![child; options.children.len()], acknowledged: 0, marks: Vec::new() })
     }
 
     /// Of a journal whose records amount to `state`.
@@ -297,6 +299,7 @@ impl Start {
             put(&mut after, Mark::Members(options.children.clone()));
         }
         let mut children = Vec::with_capacity(options.children.len());
+        let mut is_whole_all = true;
         for (place, name) in options.children.iter().enumerate() {
             let was_member = state.members.contains(name);
             let known = after.children[name].clone();
@@ -314,12 +317,14 @@ impl Start {
             }
             let known = &after.children[name];
             let slot = told.iter().find(|slot| slot.name_hash == name_hash(name) && slot.epoch == state.epoch);
-            let is_whole = |slot: &slots::Told| slot.is_synced || (slot.boot_id == boot_id && boot_id != [0; 16]);
             let on_record = state.children.get(name).map_or(0, |known| known.applied);
-            let begun = match slot {
-                Some(slot) if is_whole(slot) && slot.slot.applied >= on_record && was_member => slot.slot.begun,
-                _ => state.last,
+            let is_whole = |slot: &&slots::Told| {
+                let same_boot = slot.boot_id == boot_id && boot_id != [0; 16];
+                was_member && (slot.is_synced || same_boot) && slot.slot.applied >= on_record
             };
+            let slot = slot.filter(is_whole);
+            is_whole_all &= slot.is_some() || !was_member;
+            let begun = slot.map_or(state.last, |slot| slot.slot.begun);
             children.push(ResumedChild {
                 applied: known.applied,
                 begun: begun.max(known.applied),
@@ -328,15 +333,17 @@ impl Start {
                 why: known.why.clone(),
             });
         }
-        Ok(Self { children, marks })
+        let furthest = after.children.values().map(|child| child.applied).max().unwrap_or(0);
+        Ok(Self { children, acknowledged: if is_whole_all { furthest } else { state.last }, marks })
     }
 }
 
-fn resume(state: &State, oldest: u64, children: Vec<ResumedChild>) -> Resume {
+fn resume(state: &State, oldest: u64, acknowledged: u64, children: Vec<ResumedChild>) -> Resume {
     Resume {
         epoch: state.epoch,
         last: state.last,
         oldest,
+        acknowledged,
         children,
         exceptions: state.exceptions.iter().map(|(sequence, verdict)| (*sequence, *verdict)).collect(),
         judged: state.judged(),

@@ -196,6 +196,12 @@ impl Life {
             (resume.oldest..=resume.last).map(|sequence| stored(sequence, size(sequence))).collect();
         assert_eq!(read, expected, "changes {} to {}", resume.oldest, resume.last);
         assert!(resume.oldest <= model.released + 1, "nothing is trimmed that was not released");
+        let furthest = model.children.iter().map(|child| child.put).max().unwrap_or(0);
+        assert!(
+            resume.acknowledged >= furthest && resume.acknowledged <= resume.last,
+            "{} of {furthest}",
+            resume.acknowledged
+        );
         let floor = resume.children.iter().map(|child| child.applied).min().unwrap_or(0);
         for (place, (child, was)) in resume.children.iter().zip(&model.children).enumerate() {
             let applied = if self.power_was_cut { was.recorded } else { was.recorded.max(was.put) }..=was.highest;
