@@ -10,7 +10,10 @@ use crate::worker::stats::Kind;
 
 /// Everything that is answered on the admin side.
 const ACTIONS: [(&str, &str); 10] = [
-    ("EngineManagement", "EngineAction=ShowStatus, PowerUp, PowerDown, ChangeWeight, SetPrimaryEngine or Ping"),
+    (
+        "EngineManagement",
+        "EngineAction=ShowStatus, PowerUp, PowerDown, ChangeWeight, SetPrimaryEngine, Ping, EngineAdd, EngineEdit or EngineRemove",
+    ),
     ("DAHReadQueue", "what waits for each engine; Engine=N for one"),
     ("DAHFlushQueue", "drops what waits for an engine, which then needs a reseed; Engine=N or EngineName=NAME"),
     ("GetStatus", "the whole front"),
@@ -23,17 +26,17 @@ const ACTIONS: [(&str, &str); 10] = [
 ];
 
 /// The data of the answer, if there is such an action.
-pub(super) fn answer(desk: &Desk, action: &str) -> Option<Vec<Element>> {
+pub(super) async fn answer(desk: &Desk, action: &str) -> Option<Vec<Element>> {
     Some(match action {
-        "getstatus" => status(desk),
+        "getstatus" => status(desk).await,
         "getchildren" => children(desk),
-        "getversion" => version(desk),
+        "getversion" => version(desk).await,
         "getpid" => vec![Element::text("autn:pid", std::process::id().to_string())],
         "getrequestlog" => vec![
             Element::text("note", "antiphon keeps no requests: /metrics and GetStatistics have their counts"),
             Element::of("requests", Vec::new()),
         ],
-        "getstatistics" => statistics(desk),
+        "getstatistics" => statistics(desk).await,
         "help" => vec![Element::of("actions", ACTIONS.iter().map(|(name, text)| help(name, text)).collect())],
         _ => return None,
     })
@@ -43,8 +46,8 @@ fn help(name: &str, text: &str) -> Element {
     Element::text("action", text).with("name", name).listed()
 }
 
-fn status(desk: &Desk) -> Vec<Element> {
-    let status = desk.status();
+async fn status(desk: &Desk) -> Vec<Element> {
+    let status = desk.status().await;
     let mut data = vec![
         Element::text("product", "antiphon"),
         Element::text("version", status.version),
@@ -100,8 +103,8 @@ fn children(desk: &Desk) -> Vec<Element> {
     data
 }
 
-fn version(desk: &Desk) -> Vec<Element> {
-    let status = desk.status();
+async fn version(desk: &Desk) -> Vec<Element> {
+    let status = desk.status().await;
     vec![
         Element::text("autn:version", status.version),
         Element::text("autn:aciversion", "1"),
@@ -114,11 +117,11 @@ fn version(desk: &Desk) -> Vec<Element> {
 }
 
 /// Counts since the start, a child: those that a DAH's administrator knows, as far as they are counted.
-fn statistics(desk: &Desk) -> Vec<Element> {
+async fn statistics(desk: &Desk) -> Vec<Element> {
     let view = &desk.view;
     let routes = view.routes.load_full();
     let mut data = Vec::new();
-    for (group, told) in routes.groups.iter().zip(desk.status().groups) {
+    for (group, told) in routes.groups.iter().zip(desk.status().await.groups) {
         let answered = |kind: Kind| {
             let of_worker = |stats: &crate::sync::Arc<crate::worker::stats::WorkerStats>| {
                 stats.groups[group.index].answers[kind as usize].iter().map(|count| count.value()).sum::<u64>()
