@@ -30,6 +30,8 @@ mod budget;
 mod change;
 mod courtesy;
 mod gate;
+#[cfg(test)]
+mod places;
 mod replay;
 mod ring;
 mod sequencer;
