@@ -414,3 +414,6 @@ fn address(value: &DeValue<'_>) -> Judged<String> {
     // Judged a line above; the name does not matter.
     Ok(Child::parse("a", found).map_or_else(|_| found.to_owned(), |child| child.authority.into()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,7 +108,8 @@ impl Config {
         out.bare("connections_max", limits.connections_max);
 
         out.table(format_args!("[admin]"));
-        out.string("socket", self.admin.socket.display());
+        // Named, it would have to be had: a default that cannot be is left out with a warning.
+        out.string(if self.admin.socket_named { "socket" } else { "# socket" }, self.admin.socket.display());
         if let Some(address) = self.admin.address {
             out.string("address", address);
             out.bare("allow_remote", !address.ip().is_loopback());

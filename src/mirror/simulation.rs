@@ -477,11 +477,9 @@ impl World {
                 }
             }
             520..600 => self.operate(),
-            600..602 => {
-                if self.group.table().vacate(child, self.now) {
-                    self.group.notice(child);
-                    self.seen.removed += 1;
-                }
+            600..602 if self.group.table().vacate(child, self.now) => {
+                self.group.notice(child);
+                self.seen.removed += 1;
             }
             602..620 => self.add(child),
             _ => {}
