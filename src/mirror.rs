@@ -29,6 +29,7 @@ pub mod ack;
 mod budget;
 mod change;
 mod courtesy;
+pub mod durable;
 mod gate;
 #[cfg(test)]
 mod places;
@@ -48,6 +49,7 @@ use crossbeam::queue::ArrayQueue;
 pub use ack::{Class, Decision, End, Level};
 pub use budget::{Budget, Charge};
 pub use change::{Change, Held, Order, Ticket, Waiting};
+pub use durable::{ClientKey, OnUnknown};
 pub use replay::{Do, Lane};
 pub use ring::{ENTRY_BYTES, Entry, Read, Ring, What, Writer, ring};
 pub use sequencer::Sequencer;
