@@ -51,12 +51,13 @@
 //! # Words, one meaning each
 //!
 //! *worker*: one core's thread. *driver*: an io_uring or epoll instance. *ring*: the broadcast ring of a group, never a
-//! driver. *child*: a server behind us. *group*: children that must stay identical. *primary*: the child that leads its
+//! driver. *child*: a server behind us, in a *place* of its group that it keeps; a place where nobody stands is *vacant*. *group*: children that must stay identical. *primary*: the child that leads its
 //! group under `failover`, and whose answer to a change is returned. *front*: one of our instances as a client sees it.
 //! *read*, *change*, *live change*: the classes of an action. *sequence*: numbers a change within an epoch. *cursor*:
 //! how far a reader of the ring has confirmed. *lane*: the one task that sends changes to a child. *ticket*: proof of
 //! admission. *gathering*: the time in which the children get ready for a live change. *replay*: a lane reading behind the head. *probe*: a question about a child's health. *snapshot*: the
-//! routing table as of now. *pool*: idle connections to a child. *chunk*: received octets where the kernel put them.
+//! routing table as of now. *decision*: what an operator, or failover, has made otherwise than the configuration has it;
+//! the *book* holds all of them. *pool*: idle connections to a child. *chunk*: received octets where the kernel put them.
 #![deny(unsafe_code)]
 
 pub mod action;

@@ -150,6 +150,7 @@ pub const CHILDREN_MAX: usize = 1024;
 /// Places of a group beside those of its configured children, for children that are added while we run. Each costs a
 /// lane, and a row in the table of every change.
 pub const SPARE_PLACES: usize = 16;
+const _: () = assert!(SPARE_PLACES < CHILDREN_MAX);
 /// Idle connections to one child, a worker.
 pub const POOL_IDLE_MAX: usize = 256;
 /// How long an idle connection to a child is kept. Below the usual keep-alive time of servers (Apache: 5 s).

@@ -70,7 +70,7 @@ pub(super) async fn carry_out(
 ) -> Outcome {
     let view = &desk.view;
     let group = || group(desk, parameters, scope);
-    let counter = Counter { desk, may_order, by };
+    let asker = Asker { desk, may_order, by };
     match action.to_ascii_lowercase().as_str() {
         "enginemanagement" => {
             let group = group()?;
@@ -85,7 +85,7 @@ pub(super) async fn carry_out(
                     let (Some(host), Some(port)) = (host, port) else {
                         return Err(Refusal::missing("EngineAdd needs EngineHost and EnginePort".to_owned()));
                     };
-                    counter.place(&group, name, &ChildVerb::Add(address(host, port).into())).await
+                    asker.place(&group, name, &ChildVerb::Add(address(host, port).into())).await
                 }
                 Engine::Edit => {
                     let [engine] = &*named(&group, parameters, &["EngineID"])? else {
@@ -97,14 +97,14 @@ pub(super) async fn carry_out(
                     }
                     let (host_now, port_now) = show::host_and_port(engine);
                     let edited = address(host.unwrap_or(&host_now), port.unwrap_or(&port_now));
-                    counter.place(&group, &engine.name(), &ChildVerb::Edit(edited.into())).await
+                    asker.place(&group, &engine.name(), &ChildVerb::Edit(edited.into())).await
                 }
                 Engine::Order(verb) => {
                     let engines = named(&group, parameters, &["EngineID"])?;
                     if verb == ChildVerb::Primary && engines.len() > 1 {
                         return Err(Refusal::invalid("there is one primary: name one engine"));
                     }
-                    counter.order(&group, &engines, &verb).await
+                    asker.order(&group, &engines, &verb).await
                 }
             }
         }
@@ -115,7 +115,7 @@ pub(super) async fn carry_out(
         }
         "dahflushqueue" => {
             let group = group()?;
-            counter.order(&group, &named(&group, parameters, &["Engine", "EngineID"])?, &ChildVerb::Flush).await
+            asker.order(&group, &named(&group, parameters, &["Engine", "EngineID"])?, &ChildVerb::Flush).await
         }
         other if scope == Scope::All => service::answer(desk, other).await.ok_or_else(Refusal::unknown),
         _ => Err(Refusal::unknown()),
@@ -123,13 +123,13 @@ pub(super) async fn carry_out(
 }
 
 /// Who orders, and at which desk.
-struct Counter<'d> {
+struct Asker<'d> {
     desk: &'d Desk,
     may_order: bool,
     by: &'d str,
 }
 
-impl Counter<'_> {
+impl Asker<'_> {
     /// The same order for each engine, in turn.
     async fn order(&self, group: &GroupTable, engines: &[Arc<Child>], verb: &ChildVerb) -> Outcome {
         let mut data = Vec::with_capacity(engines.len());

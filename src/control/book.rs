@@ -13,7 +13,7 @@ use tokio::time::interval;
 
 use super::front::View;
 use super::state::Home;
-use crate::config::{ChildDecisions, Config, Decisions, GroupDecisions};
+use crate::config::{ChildDecisions, Config, Decisions};
 use crate::limits::{BOOK_RETRY, WATCH_LOOK};
 use crate::route::GroupTable;
 use crate::sync::Arc;
@@ -157,6 +157,12 @@ impl Book {
             return;
         }
         let name = (!leads).then(|| child.name().to_string());
+        // Asked ten times a second, and hardly ever news.
+        if self.noted.load().decisions.groups.get(&*group.name).and_then(|known| known.primary.as_ref())
+            == name.as_ref()
+        {
+            return;
+        }
         self.note(|decisions| decisions.group_mut(&group.name).primary = name);
     }
 
@@ -176,12 +182,6 @@ impl Book {
             noted.version += 1;
             self.noted.store(Arc::new(noted));
         }
-    }
-
-    /// What was decided of a group.
-    #[must_use]
-    pub fn group(&self, name: &str) -> GroupDecisions {
-        self.noted.load().decisions.groups.get(name).cloned().unwrap_or_default()
     }
 
     /// Returns when all that was noted before is durable; at once where nothing is kept, or nothing was noted.

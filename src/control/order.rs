@@ -363,7 +363,7 @@ impl Desk {
         }
         self.view.mirrors[table.index].notice(child.index);
         self.book.note_removed(&table, name);
-        Ok((table, child, "is removed: nothing is sent to it any more".to_owned()))
+        Ok((table, child, "is removed: nothing new is sent to it".to_owned()))
     }
 
     async fn resolve(&self, child: &config::Child) -> Result<Vec<std::net::SocketAddr>, Refused> {

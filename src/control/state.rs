@@ -90,7 +90,7 @@ impl Home {
     /// Makes the decisions durable: when this returns, they outlive a loss of power. Blocks.
     ///
     /// # Errors
-    /// What the file system said; the file is as it was before.
+    /// What the file system said; the file is as it was before, or as it was to be, and whole.
     pub(super) fn write_decisions(&self, decisions: &Decisions) -> io::Result<()> {
         let path = decisions_file(&self.directory);
         let beside = self.directory.join("operator.toml.new");
