@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use rustix::process::Signal;
@@ -21,7 +21,7 @@ use support::aci::AciServer;
 use support::client::{self, Ask};
 use support::proxy::{Proxy, Refusal, Setup, Until, antiphon, assert_says, text};
 use support::scripted::{Scripted, listen};
-use support::{Driver, TempDir, eventually, eventually_eq, for_each_driver};
+use support::{Driver, TempDir, eventually, eventually_eq, for_each_driver, need};
 
 /// The exit code for what the configuration can cure.
 const EXIT_CONFIG: i32 = 78;
@@ -364,6 +364,73 @@ fn an_order_that_cannot_be_kept_says_so() {
         world.order(&["weight", "b", "7"]);
         assert_says(&world.decided(), &["weight = 7", "weight = 5"]);
     });
+}
+
+/// kill -9 at any moment: whoever was answered finds its order again, and never half a file.
+#[test]
+fn an_order_that_was_answered_survives_a_kill_at_any_moment() {
+    for_each_driver(|driver| {
+        let mut world = World::start(driver);
+        for round in 0..4 {
+            let (admin, answered) = (world.proxy.admin, Arc::new(AtomicUsize::new(0)));
+            let orderers = ["a", "b", "c"].map(|child| {
+                let answered = answered.clone();
+                thread::spawn(move || {
+                    // The weight that was answered last, and the one that was asked for.
+                    (1..).find_map(|weight| {
+                        let path = format!("/v1/children/g/{child}/weight?to={}", weight + round * 1_000);
+                        let ask = Ask::new("POST", &path).field("Antiphon-Admin", "1").body(b"");
+                        let told = ask.at(admin).is_ok_and(|answer| answer.status() == 200);
+                        answered.fetch_add(usize::from(told), Ordering::Relaxed);
+                        (!told).then_some((child, weight + round * 1_000))
+                    })
+                })
+            });
+            eventually("some are answered", || (answered.load(Ordering::Relaxed) >= 10).then_some(()));
+            world.proxy.kill();
+            let asked = orderers.map(|orderer| orderer.join().expect("a thread").expect("it ends with the front"));
+            world.proxy.start_again(Until::Ready);
+            for (child, asked) in asked {
+                let found = world.proxy.child(child)["weight"].as_u64().expect("a number");
+                // The last one may have been carried out without an answer. It may be the first of its round.
+                let is_first = asked == round * 1_000 + 1;
+                let is_known = found == asked || found + 1 == asked || (is_first && found < asked);
+                assert!(is_known, "{child} was asked for {asked} last, and is {found}");
+            }
+        }
+    });
+}
+
+/// The file is synced before it takes its name, and the name is synced before the order is answered.
+#[test]
+fn an_order_is_answered_when_it_is_on_disk() {
+    let Some(strace) = need("strace") else { return };
+    let child = Scripted::start(Vec::new());
+    let dir = TempDir::new("state");
+    let trace = dir.join("trace");
+    let calls = "trace=fsync,fdatasync,rename,renameat,renameat2,write,writev,sendto,sendmsg";
+    let out = trace.to_string_lossy().into_owned();
+    let setup = on(plain(child.port()), &dir.join("antiphon"));
+    let mut proxy =
+        Proxy::start(&setup.under(&strace, &["-D", "-f", "-qq", "-y", "-s", "400", "-e", calls, "-o", &out]));
+    let ran = proxy.command(&["child", "weight", "a", "7"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.text());
+    proxy.kill();
+    let text = eventually("the trace", || {
+        let text = fs::read_to_string(&trace).unwrap_or_default();
+        text.contains("has its new weight").then_some(text)
+    });
+    let lines: Vec<_> = text.lines().collect();
+    let after = |from: usize, parts: &[&str]| {
+        let found = lines[from..].iter().position(|line| parts.iter().all(|part| line.contains(part)));
+        from + found.unwrap_or_else(|| panic!("no {parts:?} after line {from} of:\n{text}"))
+    };
+    let ended = |at: usize| if lines[at].contains("unfinished") { after(at, &["sync resumed"]) } else { at };
+    let file = ended(after(0, &["sync(", "operator.toml.new>"]));
+    let name = after(file, &["rename", "operator.toml.new", "operator.toml\""]);
+    let directory = ended(after(name, &["sync(", "/antiphon>"]));
+    after(directory, &["has its new weight"]);
+    assert!(!lines[..directory].iter().any(|line| line.contains("has its new weight")), "{text}");
 }
 
 #[test]
