@@ -7,6 +7,9 @@
 //! A key that does nothing in this version is refused, never ignored. Text is read by `table.rs`, values by
 //! `values.rs`, errors are drawn by `error.rs`; the members of this folder each read one section.
 
+mod child;
+mod decisions;
+mod dump;
 mod error;
 mod group;
 mod listen;
@@ -27,12 +30,14 @@ use toml::de::DeTable;
 
 use self::error::{Problems, Wrong};
 use self::table::Table;
-use crate::action::{Dialect, RuleSet, Rules, words};
+use crate::action::{Class, Dialect, RuleSet, Rules, words};
 use crate::limits::GROUPS_MAX;
 use crate::mirror::ack::Level;
 use crate::probe::Options;
 use crate::route::{ChildTimeouts, ListenerTable, Policy, ReadGate};
 
+pub use self::child::Clash;
+pub use self::decisions::{ChildDecisions, Decisions, GroupDecisions};
 pub use self::error::{ConfigError, ConfigErrors};
 
 /// Where the administration socket is, unless the configuration says otherwise.
@@ -203,6 +208,10 @@ pub struct Group {
     pub rule_set: RuleSet,
     /// The group's own rules, then the built-in set, then what an unknown action is.
     pub rules: Arc<Rules>,
+    /// The group's own rules as the file has them, each as lines of TOML.
+    pub rules_written: Vec<String>,
+    /// What an action is that no rule knows.
+    pub unknown: Class,
     /// How the child of a read is chosen.
     pub policy: Policy,
     /// When a change is answered.
@@ -216,8 +225,14 @@ pub struct Group {
     pub read_gate: ReadGate,
     /// How long a read waits for a child that the gate lets serve it, before 503.
     pub read_wait: Duration,
-    /// The children, in the order of the file: the first is the primary. Never empty; names and addresses differ.
+    /// The children, in the order of their places, which is that of the file. Never empty; names, addresses and places
+    /// differ.
     pub children: Vec<Child>,
+    /// How many places the group has: those of the children, and some for children that are added while we run. At most
+    /// [`CHILDREN_MAX`](crate::limits::CHILDREN_MAX).
+    pub places: usize,
+    /// The place of the primary at the start: the first, unless it was decided otherwise.
+    pub primary: usize,
     /// How children are probed.
     pub probe: Options,
     /// `[group.NAME.timeouts]` over `[timeouts]`.
@@ -256,6 +271,33 @@ pub struct Child {
     pub weight: u32,
     /// Where it stands, for the operator.
     pub location: Option<Box<str>>,
+    /// Its number in the group, from 0: an engine's ID. Below [`Group::places`].
+    pub place: usize,
+    /// What an operator has ordered of it that the file has no key for.
+    pub ordered: Ordered,
+}
+
+/// What an operator has ordered of a child, beside what the file can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ordered {
+    /// Whether it serves.
+    pub wanted: Wanted,
+    /// It was added while antiphon ran, and has not been attached yet.
+    pub needs_reseed: bool,
+}
+
+words! {
+    /// What an operator wants of a child.
+    #[derive(Default)]
+    Wanted {
+        /// It serves.
+        #[default]
+        Online = "online",
+        /// No reads, no probes; changes wait.
+        Offline = "offline",
+        /// No new reads; changes wait.
+        Draining = "draining",
+    }
 }
 
 /// `[admin]`.

@@ -154,6 +154,10 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 pub const ALIASES_MAX: usize = 16;
 /// Children of a group. DAH allows 1,024 and advises 16.
 pub const CHILDREN_MAX: usize = 1024;
+/// Places of a group beside those of its configured children, for children that are added while we run. Each costs a
+/// lane, and a row in the table of every change.
+pub const SPARE_PLACES: usize = 16;
+const _: () = assert!(SPARE_PLACES < CHILDREN_MAX);
 /// Idle connections to one child, a worker.
 pub const POOL_IDLE_MAX: usize = 256;
 /// How long an idle connection to a child is kept. Below the usual keep-alive time of servers (Apache: 5 s).
@@ -342,6 +346,14 @@ pub const BIND_PAUSE: Duration = Duration::from_millis(100);
 pub const STATE_LOCK_LOOKS_MAX: u32 = 15;
 /// See [`STATE_LOCK_LOOKS_MAX`].
 pub const STATE_LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// Before what was decided is tried to be written again, after it could not be.
+pub const BOOK_RETRY: Duration = Duration::from_secs(10);
+/// Questions of clients that wait for the control thread.
+pub const OWN_QUESTIONS_MAX: usize = 1024;
+/// How long a client's question waits for the control thread: longer than a name may take to resolve and a disk to sync.
+pub const OWN_WAIT: Duration = Duration::from_secs(30);
+/// How long the answer to a removal waits until nothing is in flight to the child: its lane needs one turn.
+pub const LEAVE_WAIT: Duration = Duration::from_secs(2);
 /// Names of children are resolved again after this long: the usual time to live of a record that is meant to move.
 pub const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 /// How often we look whether a connect has failed, so that a child that moved is found soon.

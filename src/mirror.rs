@@ -40,6 +40,8 @@ mod levels;
 #[cfg(test)]
 mod model;
 mod past;
+#[cfg(test)]
+mod places;
 mod record;
 mod replay;
 mod ring;

@@ -11,11 +11,12 @@ use std::thread;
 use arc_swap::ArcSwap;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::book::Book;
 use super::error::StartError;
 use super::names;
 use super::own::Counter;
 use crate::action::Dialect;
-use crate::config::{self, AciErrors, Config, OwnAction};
+use crate::config::{self, AciErrors, Config, OwnAction, Wanted};
 use crate::io::buffer::Sizes;
 use crate::io::exec::Stats;
 use crate::io::host;
@@ -23,7 +24,7 @@ use crate::limits::{
     BIND_LOOKS_MAX, BIND_PAUSE, CATCH_UP_HELP, CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX,
 };
 use crate::mirror::{self, Budget, MirrorGroup, Wake};
-use crate::route::{Child, ChildTimeouts, GroupShared, GroupTable, RouteTable};
+use crate::route::{Admin, Child, ChildTimeouts, GroupShared, GroupTable, NOT_ATTACHED, RouteTable, Standing};
 use crate::sync::Arc;
 use crate::time::{self, Time};
 use crate::worker::sequencer::{self, SequencerThread, ThreadWake};
@@ -66,6 +67,11 @@ pub struct GroupView {
     pub ack: &'static str,
 }
 
+/// Why a child that the operator took out is so.
+pub(super) const OFFLINE: &str = "offline by the operator";
+/// Why a child that the operator lets run dry is so.
+pub(super) const DRAINING: &str = "draining by the operator";
+
 /// A running front.
 pub struct Front {
     /// For the admin side.
@@ -76,11 +82,14 @@ pub struct Front {
 }
 
 impl Front {
-    /// Binds, resolves the children's names, opens drivers, starts the threads.
+    /// Binds, resolves the children's names, opens drivers, starts the threads. `config` is what holds, with all that was
+    /// decided; `book` takes what is decided from now on.
+    ///
+    /// To be called on a local task set of tokio: what clients ask of antiphon itself is answered there.
     ///
     /// # Errors
     /// What was found, what is needed, and what to change; nothing is left running.
-    pub async fn start(config: &Config) -> Result<Self, StartError> {
+    pub async fn start(config: &Config, book: &Arc<Book>) -> Result<Self, StartError> {
         let count = config.workers.count.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let connections_max = fit_descriptors(config, count)?;
         let mut bound = bind_all(config, count).await?;
@@ -96,7 +105,8 @@ impl Front {
         let listeners = config.listeners.iter().map(|listener| listener.table.clone()).collect();
         let routes = Arc::new(ArcSwap::from_pointee(RouteTable::new(listeners, groups)));
         let stop = Arc::new(Stop::default());
-        let own = Arc::new(Counter::new(config));
+        let (own, questions) = Counter::new(config);
+        let own = Arc::new(own);
         // The rings keep their changes' bodies until newer ones push them out: what is in flight comes on top.
         let rings = config.groups.len().saturating_mul(config.limits.ring_bytes_max);
         let budget = Budget::new(config.limits.action_bytes_in_flight_max.saturating_add(rings));
@@ -113,7 +123,7 @@ impl Front {
                 own: config.listeners.iter().map(|listener| lower(&listener.own)).collect(),
             },
             stop: stop.clone(),
-            own: own.clone(),
+            own,
         };
         let sequencer = sequencer::spawn(sequencers, &wake).map_err(StartError::Thread)?;
         let mut workers: Vec<Handle> = Vec::with_capacity(count);
@@ -152,7 +162,7 @@ impl Front {
             detail: first.detail.clone(),
             fallback: workers.iter().find_map(|worker| worker.fallback.clone()),
         });
-        own.open(&view);
+        questions.open(&view, book);
         Ok(Self { view, workers, sequencer, stop })
     }
 
@@ -264,14 +274,14 @@ fn listen(listener: &config::Listener, shared: bool) -> io::Result<Socket> {
 }
 
 fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
-    let child = |(index, child): (usize, &config::Child)| {
-        let made = Child::new(&child.name, index, &child.authority, child.weight, child.location.as_deref());
-        Arc::new(made.with_aliases(child.aliases.clone().into()))
-    };
-    Arc::new(GroupTable {
+    let mut children: Vec<_> = (0..group.places).map(Child::vacant).collect();
+    for child in &group.children {
+        children[child.place] = self::child(child);
+    }
+    let table = GroupTable {
         name: group.name.clone(),
         index,
-        children: group.children.iter().enumerate().map(child).collect(),
+        children: children.into_iter().map(Arc::new).collect(),
         policy: group.policy,
         rules: group.rules.clone(),
         probe: group.probe.clone(),
@@ -283,7 +293,25 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
         },
         read_gate: group.read_gate,
         shared: Arc::new(GroupShared::new()),
-    })
+    };
+    table.set_primary(group.primary);
+    Arc::new(table)
+}
+
+/// A child as it stands at the start: what was ordered before holds.
+fn child(config: &config::Child) -> Child {
+    let now = time::now();
+    let child = Child::new(&config.name, config.place, &config.authority, config.weight, config.location.as_deref())
+        .with_aliases(config.aliases.clone().into());
+    match config.ordered.wanted {
+        Wanted::Online => {}
+        Wanted::Offline => _ = child.set_admin(Admin::Offline, OFFLINE, now),
+        Wanted::Draining => _ = child.set_admin(Admin::Draining, DRAINING, now),
+    }
+    if config.ordered.needs_reseed {
+        child.set_standing(Standing::NeedsReseed, NOT_ATTACHED, now);
+    }
+    child
 }
 
 fn mirror_setup(

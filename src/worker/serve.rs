@@ -308,7 +308,7 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         // The head of a change is gone when a fault may have to be told.
         desk.wish = Some(Wish::of(&asked));
     }
-    if is_aci && let Some(answer) = own::ask(worker, desk, client, group, decision.name.as_str(), &asked)? {
+    if is_aci && let Some(answer) = own::ask(worker, desk, client, group, decision.name.as_str(), &asked).await? {
         desk.note.status(answer.status);
         return Ok(own::send(worker, desk, client, answer).await);
     }
