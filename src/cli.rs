@@ -21,6 +21,7 @@ use crate::config::{DriverChoice, Log, LogFormat, LogLevel};
 use crate::control::ChildName;
 use crate::demo::DemoOptions;
 use crate::limits::WEIGHT_MAX;
+use crate::mirror::Resolve;
 
 /// Where the configuration is, unless `-c` says otherwise.
 pub const CONFIG_DEFAULT: &str = "/etc/antiphon/antiphon.toml";
@@ -195,6 +196,16 @@ enum ChildVerb {
     Probe(ChildArg),
     /// Drop what it has missed: it is `needs_reseed` then, and comes back by `attach` only
     Flush(ChildArg),
+    /// Say what became of the change that it is in doubt about
+    ///
+    /// `applied`: it has carried it out. `lost`: it has not, and is sent it. `resend`: nobody knows, and twice does no harm.
+    Resolve {
+        #[command(flatten)]
+        child: ChildArg,
+        /// applied, lost or resend
+        #[arg(value_name = "HOW", value_parser = resolve)]
+        how: Resolve,
+    },
     /// Add a child to a group
     ///
     /// It is `needs_reseed`: copy the data of a good child to it, then `antiphon child attach`. While no change has come
@@ -294,6 +305,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
         _ => Err("write whole seconds, 1 to 86400".to_owned()),
     }
+}
+
+/// How a doubt is resolved.
+fn resolve(word: &str) -> Result<Resolve, &'static str> {
+    Resolve::named(word).ok_or("write applied, lost or resend")
 }
 
 #[cfg(test)]

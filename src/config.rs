@@ -12,6 +12,7 @@ mod decisions;
 mod dump;
 mod error;
 mod group;
+mod keeping;
 mod listen;
 mod probe;
 mod rule;
@@ -32,6 +33,7 @@ use self::error::{Problems, Wrong};
 use self::table::Table;
 use crate::action::{Class, Dialect, RuleSet, Rules, words};
 use crate::limits::GROUPS_MAX;
+use crate::mirror::OnFull;
 use crate::mirror::ack::Level;
 use crate::probe::Options;
 use crate::route::{ChildTimeouts, ListenerTable, Policy, ReadGate};
@@ -110,6 +112,7 @@ impl Config {
 
     /// `None` only with a problem reported.
     fn read(mut file: Table<'_>, problems: &mut Problems) -> Option<Self> {
+        let has_state = file.find("state").is_some();
         let admin = file.table(problems, "admin", "[admin]");
         let admin = admin.map(|table| settings::admin(table, problems));
         let workers = file.table(problems, "workers", "[workers]");
@@ -118,7 +121,7 @@ impl Config {
         let (timeouts, child_timeouts) =
             timeouts.map_or_else(settings::timeouts_default, |table| settings::timeouts(table, problems));
         let limits = file.table(problems, "limits", "[limits]");
-        let limits = limits.map(|table| settings::limits(table, problems));
+        let limits = limits.map(|table| settings::limits(table, has_state, problems));
         let log = file.table(problems, "log", "[log]");
         let log = log.map(|table| settings::log(table, problems));
 
@@ -143,7 +146,7 @@ impl Config {
         let groups = groups
             .into_iter()
             .take(GROUPS_MAX)
-            .map(|(name, table)| group::group(&name, table, child_timeouts, &addresses, problems))
+            .map(|(name, table)| group::group(&name, table, child_timeouts, &addresses, has_state, problems))
             .collect::<Vec<_>>();
         if let Some((place, address)) = admin.as_ref().and_then(|(admin, place)| Some((place.clone()?, admin.address?)))
         {
@@ -223,6 +226,8 @@ pub struct Group {
     pub live_wait: Duration,
     /// How far behind a child may be that serves reads.
     pub read_gate: ReadGate,
+    /// What is kept of changes, where there is a state directory.
+    pub keeping: Keeping,
     /// How long a read waits for a child that the gate lets serve it, before 503.
     pub read_wait: Duration,
     /// The children, in the order of their places, which is that of the file. Never empty; names, addresses and places
@@ -388,6 +393,35 @@ pub struct Limits {
 pub struct State {
     /// The directory of all that is kept; absolute, never `/`. Ours alone: a second instance is refused.
     pub directory: PathBuf,
+    /// Octets of one group's journal.
+    pub journal_bytes_max: u64,
+    /// Take a file system that forgets what was synced, such as tmpfs.
+    pub any_file_system: bool,
+}
+
+/// What a group keeps of its changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keeping {
+    /// When it is known for good how far a child has come.
+    pub cursor_sync: CursorSync,
+    /// Octets on record that one child may be behind.
+    pub backlog_bytes_max: u64,
+    /// How old the oldest change may be that one child is owed.
+    pub backlog_age_max: Duration,
+    /// Beyond it, and where the journal is full.
+    pub on_full: OnFull,
+}
+
+words! {
+    /// `[group.NAME] cursor_sync`.
+    #[derive(Default)]
+    CursorSync {
+        /// With the next batch of changes: after a power cut what was confirmed since then is in doubt.
+        #[default]
+        Batch = "batch",
+        /// Before a change is sent that may not be sent again: costs a sync of the disk for each child.
+        Each = "each",
+    }
 }
 
 /// `[log]`; the command line wins.

@@ -10,6 +10,7 @@ pub mod book;
 pub mod client;
 mod error;
 pub mod front;
+mod keep;
 mod listen;
 pub mod metrics;
 pub mod names;
@@ -148,7 +149,12 @@ fn announce(desk: &Desk, config: &Config, source: &ConfigSource) {
     if let Some(why) = &view.fallback {
         tracing::warn!(why, "io_uring is not used");
     }
-    tracing::warn!("changes are kept {}", status::CHANGES_KEPT);
+    let kept = status::changes_kept(view);
+    if config.state.is_some() {
+        tracing::info!("changes are kept {kept}");
+    } else {
+        tracing::warn!("changes are kept {kept}");
+    }
 }
 
 struct Signals {

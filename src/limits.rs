@@ -274,6 +274,18 @@ pub const MARKS_PAUSE: Duration = Duration::from_millis(50);
 pub const RETENTION_LOOK: Duration = Duration::from_secs(1);
 /// Refused changes that are remembered for children that have yet to be sent them: 32 MiB.
 pub const VERDICTS_MAX: usize = 1 << 20;
+/// The largest changes that a segment holds at least: what is left over at its end is a part of it, not most.
+pub const SEGMENT_CHANGES_MIN: u64 = 4;
+/// What `action_bytes_max` may be with a journal: so many fit the largest segment.
+pub const ACTION_BYTES_KEPT_MAX: u64 = SEGMENT_BYTES_MAX / SEGMENT_CHANGES_MIN;
+/// Octets on record that one child may be behind, default: half of the journal, so that one child alone does not fill it.
+pub const BACKLOG_BYTES_MAX: u64 = JOURNAL_BYTES_MAX / 2;
+/// How old the oldest change may be that a child is owed, default: a weekend.
+pub const BACKLOG_AGE_MAX: Duration = Duration::from_secs(72 * 60 * 60);
+/// What a journal may be bounded to at least: some segments of the largest changes.
+pub const JOURNAL_BYTES_MIN: u64 = 4 * SEGMENT_BYTES;
+/// What a journal may be bounded to at most: a disk.
+pub const JOURNAL_BYTES_HARD_MAX: u64 = 16 * 1024 * 1024 * 1024 * 1024;
 /// Octets of changes that a lane behind the ring reads ahead, about.
 pub const PAST_BYTES: usize = 1024 * 1024;
 /// Children that the reply to a change tells by name; of more, only counts. A field with a thousand names would be larger

@@ -53,6 +53,7 @@ pub(super) fn child(socket: &SocketArgs, verb: ChildVerb) -> ExitCode {
         ChildVerb::Attach(arg) => Command::Child(arg.child, Order::Attach),
         ChildVerb::Weight { child, weight } => Command::Child(child.child, Order::Weight(weight)),
         ChildVerb::Probe(arg) => Command::Child(arg.child, Order::Probe),
+        ChildVerb::Resolve { child, how } => Command::Child(child.child, Order::Resolve(how)),
         ChildVerb::Flush(arg) => Command::Child(arg.child, Order::Flush),
         ChildVerb::Add(args) => Command::Child(args.child.child, Order::Add(args.address.into())),
         ChildVerb::Edit(args) => Command::Child(args.child.child, Order::Edit(args.address.into())),

@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 
 use super::table::{key_written, quoted};
 use super::values::{Octets, Spelled};
-use super::{Child, Config, Group, Listener, Wanted};
+use super::{Child, Config, Group, Keeping, Listener, Wanted};
 use crate::action::Dialect;
+use crate::mirror::Level;
 use crate::probe::Request;
-use crate::route::{ChildTimeouts, HostPattern};
+use crate::route::{ChildTimeouts, HostPattern, ReadGate};
 
 /// Text that grows by tables and keys.
 #[derive(Default)]
@@ -58,7 +59,7 @@ impl Config {
             self.dump_listener(&mut out, listener);
         }
         for group in &self.groups {
-            dump_group(&mut out, group);
+            dump_group(&mut out, group, self.state.is_some());
         }
         self.dump_settings(&mut out);
         out.0
@@ -127,11 +128,13 @@ impl Config {
         if let Some(state) = &self.state {
             out.table(format_args!("[state]"));
             out.string("directory", state.directory.display());
+            out.string("journal_bytes_max", Octets(state.journal_bytes_max));
+            out.bare("any_file_system", state.any_file_system);
         }
     }
 }
 
-fn dump_group(out: &mut Text, group: &Group) {
+fn dump_group(out: &mut Text, group: &Group, has_state: bool) {
     let name = key_written(&group.name);
     out.table(format_args!("[group.{name}]"));
     out.string("dialect", group.dialect);
@@ -139,9 +142,23 @@ fn dump_group(out: &mut Text, group: &Group) {
     out.string("unknown", group.unknown.as_str());
     out.string("policy", group.policy);
     out.string("ack", group.ack.as_str());
+    if let Level::Quorum(count) = group.ack {
+        out.bare("quorum", count);
+    }
     out.string("write_deadline", Spelled(group.write_deadline));
     out.string("live_wait", Spelled(group.live_wait));
+    out.string("read_gate", group.read_gate.as_str());
+    if let ReadGate::Bounded(behind) = group.read_gate {
+        out.bare("reads_behind_max", behind);
+    }
     out.string("read_wait", Spelled(group.read_wait));
+    if has_state {
+        let Keeping { cursor_sync, backlog_bytes_max, backlog_age_max, on_full } = group.keeping;
+        out.string("cursor_sync", cursor_sync.as_str());
+        out.string("backlog_bytes_max", Octets(backlog_bytes_max));
+        out.string("backlog_age_max", Spelled(backlog_age_max));
+        out.string("on_full", on_full.as_str());
+    }
     if group.dialect == Dialect::Aci {
         out.string("aci_errors", group.aci_errors.as_str());
     }
@@ -179,6 +196,9 @@ fn dump_child(out: &mut Text, group: &Group, child: &Child) {
     out.string("name", &child.name);
     out.string("address", &child.authority);
     out.bare("weight", child.weight);
+    if group.dialect == Dialect::Aci {
+        out.strings("alias", child.aliases.iter().map(ToString::to_string));
+    }
     if let Some(location) = &child.location {
         out.string("location", location);
     }

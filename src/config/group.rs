@@ -8,6 +8,7 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::error::{Problems, Wrong};
+use super::keeping::keeping;
 use super::settings::{TIMEOUT, WAIT, child_timeouts};
 use super::table::Table;
 use super::values::{duration, integer, name, word};
@@ -35,6 +36,7 @@ pub(super) fn group(
     mut table: Table<'_>,
     timeouts: ChildTimeouts,
     listeners: &[Spanned<SocketAddr>],
+    has_state: bool,
     problems: &mut Problems,
 ) -> Option<Group> {
     let group_name = name(name_found.get_ref()).map_err(|wrong| problems.push(name_found.span(), wrong)).ok();
@@ -66,6 +68,7 @@ pub(super) fn group(
     let write_deadline = table.or(problems, "write_deadline", WRITE_DEADLINE_DEFAULT, duration(TIMEOUT));
     let live_wait = table.or(problems, "live_wait", LIVE_WAIT_DEFAULT, duration(LIVE_WAIT));
     let read_gate = read_gate(&mut table, problems);
+    let keeping = keeping(&mut table, has_state, problems);
     let read_wait = table.or(problems, "read_wait", READ_WAIT_DEFAULT, duration(WAIT));
 
     let aci_errors = if dialect == Dialect::Aci {
@@ -117,6 +120,7 @@ pub(super) fn group(
         write_deadline,
         live_wait,
         read_gate,
+        keeping,
         read_wait,
         places: child::places(children.len()),
         primary: 0,

@@ -175,7 +175,7 @@ async fn answer(desk: &Desk, group: Option<&str>, name: &str, verb: &str, value:
     let verb = match ChildVerb::named(verb, value) {
         Ok(verb) => verb,
         Err(wrong @ NotAnOrder::Word(_)) => return (StatusCode::NOT_FOUND, format!("{wrong}\n")).into_response(),
-        Err(wrong @ (NotAnOrder::Weight | NotAnOrder::Address)) => {
+        Err(wrong @ (NotAnOrder::Weight | NotAnOrder::Address | NotAnOrder::Resolve)) => {
             return (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response();
         }
     };

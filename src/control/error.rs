@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::config::ConfigErrors;
+use crate::journal::segment::OpenError;
 
 /// A refusal at start. Its text is for the operator, and ends with the next thing to try.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,14 @@ pub enum StartError {
         path: PathBuf,
         /// What is wrong with it.
         errors: ConfigErrors,
+    },
+    /// A group's journal cannot be used.
+    #[error("the journal of group {group}: {error}")]
+    Journal {
+        /// The group.
+        group: Box<str>,
+        /// What was found, and what to do.
+        error: OpenError,
     },
     /// A worker ended although nobody stopped it.
     #[error("a worker ended: {0}\n  this is a fault of antiphon; please report it with the lines above")]

@@ -13,6 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::book::Book;
 use super::error::StartError;
+use super::keep;
 use super::names;
 use super::own::Counter;
 use crate::action::Dialect;
@@ -23,10 +24,12 @@ use crate::io::host;
 use crate::limits::{
     BIND_LOOKS_MAX, BIND_PAUSE, CATCH_UP_HELP, CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX,
 };
-use crate::mirror::{self, Budget, MirrorGroup, Wake};
+use crate::mirror::durable::Reader;
+use crate::mirror::{self, Budget, MirrorGroup, Sequencer, Wake};
 use crate::route::{Admin, Child, ChildTimeouts, GroupShared, GroupTable, NOT_ATTACHED, RouteTable, Standing};
 use crate::sync::Arc;
 use crate::time::{self, Time};
+use crate::worker::past::{self, PastThread};
 use crate::worker::sequencer::{self, SequencerThread, ThreadWake};
 use crate::worker::stats::WorkerStats;
 use crate::worker::{self, Common, Handle, Settings, Setup, SpawnError, Stop, Told};
@@ -77,7 +80,7 @@ pub struct Front {
     /// For the admin side.
     pub view: Arc<View>,
     workers: Vec<Handle>,
-    sequencer: SequencerThread,
+    threads: Threads,
     stop: Arc<Stop>,
 }
 
@@ -93,15 +96,9 @@ impl Front {
         let count = config.workers.count.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let connections_max = fit_descriptors(config, count)?;
         let mut bound = bind_all(config, count).await?;
-        let wake = ThreadWake::new();
         let groups: Vec<_> = config.groups.iter().enumerate().map(|(index, group)| table(index, group)).collect();
         names::resolve_all(&groups).await;
-        let (mirrors, sequencers): (Vec<_>, Vec<_>) = config
-            .groups
-            .iter()
-            .zip(&groups)
-            .map(|(group, table)| MirrorGroup::new(mirror_setup(config, group, table, count, &wake)))
-            .unzip();
+        let (mirrors, threads) = mirror_all(config, &groups, count)?;
         let listeners = config.listeners.iter().map(|listener| listener.table.clone()).collect();
         let routes = Arc::new(ArcSwap::from_pointee(RouteTable::new(listeners, groups)));
         let stop = Arc::new(Stop::default());
@@ -125,7 +122,7 @@ impl Front {
             stop: stop.clone(),
             own,
         };
-        let sequencer = sequencer::spawn(sequencers, &wake).map_err(StartError::Thread)?;
+        let threads = threads.start()?;
         let mut workers: Vec<Handle> = Vec::with_capacity(count);
         let mut stats = Vec::with_capacity(count);
         for (index, listeners) in bound.drain(..).enumerate() {
@@ -139,7 +136,7 @@ impl Front {
                 Err(error) => {
                     stop.halt();
                     workers.iter().for_each(Handle::wake);
-                    sequencer.stop();
+                    threads.stop();
                     return Err(match error {
                         SpawnError::Driver(error) => StartError::Driver(error.to_string()),
                         SpawnError::Thread(error) => StartError::Thread(error),
@@ -163,7 +160,7 @@ impl Front {
             fallback: workers.iter().find_map(|worker| worker.fallback.clone()),
         });
         questions.open(&view, book);
-        Ok(Self { view, workers, sequencer, stop })
+        Ok(Self { view, workers, threads, stop })
     }
 
     /// Takes no more connections; what is under way goes on, until [`halt`](Self::halt).
@@ -209,7 +206,7 @@ impl Front {
     pub fn join(self) -> io::Result<()> {
         // All are waited for, whatever the first of them says.
         let ended: Vec<_> = self.workers.into_iter().map(Handle::join).collect();
-        self.sequencer.stop();
+        self.threads.stop();
         ended.into_iter().collect()
     }
 }
@@ -312,6 +309,84 @@ fn child(config: &config::Child) -> Child {
         child.set_standing(Standing::NeedsReseed, NOT_ATTACHED, now);
     }
     child
+}
+
+/// The threads of the groups, not started yet.
+#[derive(Default)]
+struct Resting {
+    /// One a group with a journal, and one for all others.
+    sequencers: Vec<(Vec<Sequencer>, Arc<ThreadWake>)>,
+    readers: Vec<(Arc<MirrorGroup>, Box<dyn Reader>, Arc<ThreadWake>)>,
+}
+
+/// The threads of the groups.
+struct Threads {
+    sequencers: Vec<SequencerThread>,
+    readers: Vec<PastThread>,
+}
+
+impl Resting {
+    fn start(self) -> Result<Threads, StartError> {
+        let mut threads = Threads { sequencers: Vec::new(), readers: Vec::new() };
+        for (sequencers, wake) in self.sequencers {
+            match sequencer::spawn(sequencers, &wake) {
+                Ok(thread) => threads.sequencers.push(thread),
+                Err(error) => return Err(threads.refused(error)),
+            }
+        }
+        for (group, reader, wake) in self.readers {
+            match past::spawn(group, reader, &wake) {
+                Ok(thread) => threads.readers.push(thread),
+                Err(error) => return Err(threads.refused(error)),
+            }
+        }
+        Ok(threads)
+    }
+}
+
+impl Threads {
+    fn refused(self, error: io::Error) -> StartError {
+        self.stop();
+        StartError::Thread(error)
+    }
+
+    fn stop(self) {
+        self.sequencers.into_iter().for_each(SequencerThread::stop);
+        self.readers.into_iter().for_each(PastThread::stop);
+    }
+}
+
+/// The groups' changes, with their journals where there is a state directory.
+fn mirror_all(
+    config: &Config,
+    groups: &[Arc<GroupTable>],
+    workers: usize,
+) -> Result<(Vec<Arc<MirrorGroup>>, Resting), StartError> {
+    let mut threads = Resting::default();
+    let mut mirrors = Vec::with_capacity(groups.len());
+    let (mut together, shared) = (Vec::new(), ThreadWake::new());
+    for (group, table) in config.groups.iter().zip(groups) {
+        let kept = keep::open(config, group, table)?;
+        let wake = if kept.is_some() { ThreadWake::new() } else { shared.clone() };
+        let mut setup = mirror_setup(config, group, table, workers, &wake);
+        let reader = kept.map(|kept| {
+            setup.durable = Some(kept.durable);
+            (kept.reader, kept.wake)
+        });
+        let (mirror, sequencer) = MirrorGroup::new(setup);
+        match reader {
+            Some((reader, reader_wake)) => {
+                threads.sequencers.push((vec![sequencer], wake));
+                threads.readers.push((mirror.clone(), reader, reader_wake));
+            }
+            None => together.push(sequencer),
+        }
+        mirrors.push(mirror);
+    }
+    if !together.is_empty() {
+        threads.sequencers.push((together, shared));
+    }
+    Ok((mirrors, threads))
 }
 
 fn mirror_setup(

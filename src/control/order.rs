@@ -15,6 +15,7 @@ use super::names::look_up;
 use super::until;
 use crate::config::{self, ChildDecisions, Clash, Wanted};
 use crate::limits::{LEAVE_WAIT, SPARE_PLACES, WEIGHT_MAX};
+use crate::mirror::Resolve;
 use crate::route::{Admin, Child, GroupTable, Identity, Policy, Shown, Standing};
 use crate::sync::Arc;
 use crate::time;
@@ -38,6 +39,8 @@ pub enum ChildVerb {
     Probe,
     /// What it missed is dropped: it needs a reseed.
     Flush,
+    /// What became of the change that it is in doubt about.
+    Resolve(Resolve),
     /// It is new, at this `host:port`.
     Add(Box<str>),
     /// It is at this `host:port` now.
@@ -48,8 +51,10 @@ pub enum ChildVerb {
 
 impl ChildVerb {
     /// All words, in the order of the help text.
-    pub const NAMES: [&'static str; 11] =
-        ["offline", "online", "drain", "primary", "attach", "weight", "probe", "flush", "add", "edit", "remove"];
+    pub const NAMES: [&'static str; 12] = [
+        "offline", "online", "drain", "primary", "attach", "weight", "probe", "flush", "resolve", "add", "edit",
+        "remove",
+    ];
 
     /// The order that a word names. A weight and an address come as a value beside it, which the others do not have.
     ///
@@ -71,6 +76,7 @@ impl ChildVerb {
                 let weight = value.and_then(|value| value.parse().ok()).filter(|weight| *weight <= WEIGHT_MAX);
                 return weight.map(Self::Weight).ok_or(NotAnOrder::Weight);
             }
+            "resolve" => return value.and_then(Resolve::named).map(Self::Resolve).ok_or(NotAnOrder::Resolve),
             other => return Err(NotAnOrder::Word(other.to_owned())),
         };
         Ok(verb)
@@ -88,6 +94,7 @@ impl ChildVerb {
             Self::Probe => "probe",
             Self::Flush => "flush",
             Self::Drain => "drain",
+            Self::Resolve(_) => "resolve",
             Self::Add(_) => "add",
             Self::Edit(_) => "edit",
             Self::Remove => "remove",
@@ -99,6 +106,7 @@ impl ChildVerb {
     pub fn value(&self) -> Option<String> {
         match self {
             Self::Weight(weight) => Some(weight.to_string()),
+            Self::Resolve(resolve) => Some(resolve.as_str().to_owned()),
             Self::Add(address) | Self::Edit(address) => Some(address.to_string()),
             _ => None,
         }
@@ -106,7 +114,7 @@ impl ChildVerb {
 
     /// Is it something that a restart is to find again?
     const fn decides(&self) -> bool {
-        !matches!(self, Self::Attach | Self::Probe | Self::Flush)
+        !matches!(self, Self::Attach | Self::Probe | Self::Flush | Self::Resolve(_))
     }
 }
 
@@ -125,6 +133,9 @@ pub enum NotAnOrder {
     /// A weight without a number, or with too large a one.
     #[error("a weight is a number from 0 to {WEIGHT_MAX}")]
     Weight,
+    /// A word that resolves nothing.
+    #[error("a doubt is resolved as applied, lost or resend: write `?to=applied`")]
+    Resolve,
     /// An address is missing.
     #[error("the address is missing: write `?to=HOST:PORT`")]
     Address,
@@ -145,6 +156,9 @@ pub enum Refused {
     /// The child is live: nothing waits for it.
     #[error("{0:?} is {1} and is sent every change: there is nothing to flush")]
     NothingToFlush(String, Shown),
+    /// Nothing is to be resolved.
+    #[error("{0:?} is in doubt about no change: there is nothing to resolve")]
+    NotInDoubt(String),
     /// An offline child is not asked anything.
     #[error("{0:?} is offline: it is not probed until it is online")]
     NotProbed(String),
@@ -206,6 +220,15 @@ impl Desk {
             let mirror = &self.view.mirrors[table.index];
             let _ = tokio::time::timeout(LEAVE_WAIT, until(|| mirror.is_left(child.index))).await;
         }
+        if *verb == ChildVerb::Attach {
+            let mirror = &self.view.mirrors[table.index];
+            let ask = mirror.attaches(child.index);
+            let kept = tokio::time::timeout(LEAVE_WAIT, until(|| mirror.is_attached(child.index, ask))).await;
+            if kept.is_err() {
+                let why = mirror.failed().unwrap_or("the journal takes long").to_owned();
+                return Err(Refused::NotKept(done, why));
+            }
+        }
         if verb.decides() && !self.book.is_kept() {
             return Ok(format!("{done}; a restart forgets it, for there is no [state]"));
         }
@@ -222,7 +245,7 @@ impl Desk {
             ChildVerb::Offline if child.admin() == Admin::Offline => "was offline already",
             ChildVerb::Online if child.admin() == Admin::Online => "was online already",
             ChildVerb::Primary if table.primary() == child.index => "was the primary already",
-            ChildVerb::Attach if child.standing() == Standing::Live => {
+            ChildVerb::Attach if child.standing() == Standing::Live && child.doubt().is_none() => {
                 return Err(Refused::NothingToAttach(name.to_owned(), before));
             }
             ChildVerb::Flush if child.standing() == Standing::Live => {
@@ -237,6 +260,15 @@ impl Desk {
                 child.set_weight(weight);
                 self.book.note_child(&table, name, |decided| decided.weight = Some(weight));
                 "has its new weight"
+            }
+            ChildVerb::Resolve(_) if child.doubt().is_none() => return Err(Refused::NotInDoubt(name.to_owned())),
+            ChildVerb::Resolve(resolve) => {
+                mirror.resolve(child.index, resolve);
+                match resolve {
+                    Resolve::Applied => "counts as having carried it out, and goes on behind it",
+                    Resolve::Lost => "is sent it as for the first time",
+                    Resolve::Resend => "is sent it again",
+                }
             }
             ChildVerb::Probe => {
                 child.health().want_probe();
@@ -427,6 +459,7 @@ impl Refused {
             Self::WhichGroup(_)
             | Self::NothingToAttach(..)
             | Self::NothingToFlush(..)
+            | Self::NotInDoubt(_)
             | Self::NotProbed(_)
             | Self::Clash(_)
             | Self::NoPlace(_)

@@ -49,6 +49,8 @@ pub(crate) struct Desk {
     pub(crate) wish: Option<Wish>,
     /// The place in the order of the change being served, once it has one.
     pub(crate) ticket: Option<(u64, u64)>,
+    /// How far the promise for it goes, as `Antiphon-Durability` tells it.
+    pub(crate) durability: &'static str,
     /// What became of it at each child, as `Antiphon-Children` tells it.
     pub(crate) fates: String,
     /// Where the client can ask what became of it, once it has its place.
@@ -116,8 +118,9 @@ impl Desk {
     }
 
     /// Remembers the place in the order for whatever answer comes.
-    pub(crate) fn note_ticket(&mut self, ticket: &Ticket) {
+    pub(crate) fn note_ticket(&mut self, ticket: &Ticket, durability: &'static str) {
         self.ticket = Some((ticket.epoch, ticket.sequence));
+        self.durability = durability;
     }
 
     /// Remembers the children for whose sake the change is refused.
