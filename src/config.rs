@@ -34,7 +34,7 @@ use crate::action::{Class, Dialect, RuleSet, Rules, words};
 use crate::limits::GROUPS_MAX;
 use crate::mirror::ack::Level;
 use crate::probe::Options;
-use crate::route::{ChildTimeouts, ListenerTable, Policy};
+use crate::route::{ChildTimeouts, ListenerTable, Policy, ReadGate};
 
 pub use self::child::Clash;
 pub use self::decisions::{ChildDecisions, Decisions, GroupDecisions};
@@ -221,7 +221,9 @@ pub struct Group {
     pub write_deadline: Duration,
     /// How long newer changes are held back at most while the children get ready for a live one.
     pub live_wait: Duration,
-    /// How long a read waits for a child that has all acknowledged changes, before 503.
+    /// How far behind a child may be that serves reads.
+    pub read_gate: ReadGate,
+    /// How long a read waits for a child that the gate lets serve it, before 503.
     pub read_wait: Duration,
     /// The children, in the order of their places, which is that of the file. Never empty; names, addresses and places
     /// differ.
@@ -259,6 +261,8 @@ pub struct Child {
     /// As configured, `host:port`, IPv6 in brackets: what the operator is shown, and the Host field if a request has
     /// none.
     pub authority: Box<str>,
+    /// What else it calls itself in its tokens (dialect `aci`), spelled as `authority`; no two children share one.
+    pub aliases: Box<[Box<str>]>,
     /// Name or address to resolve, without brackets.
     pub host: Box<str>,
     /// Never 0.

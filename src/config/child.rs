@@ -8,9 +8,10 @@ use toml::de::DeValue;
 
 use super::error::{Problems, Wrong};
 use super::table::Table;
-use super::values::{HostPort, host_port, integer, name, plain, text};
+use super::values::{HostPort, Judged, host_port, integer, name, plain, text};
 use super::{Child, Ordered};
-use crate::limits::{CHILDREN_MAX, SPARE_PLACES, WEIGHT_MAX};
+use crate::action::Dialect;
+use crate::limits::{ALIASES_MAX, CHILDREN_MAX, SPARE_PLACES, WEIGHT_MAX};
 
 /// A child's weight unless it has one: hundredths of an ordinary child read well.
 const WEIGHT_DEFAULT: u64 = 100;
@@ -33,6 +34,7 @@ pub enum Clash {
 pub(super) fn children(
     tables: Vec<Table<'_>>,
     group: &Table<'_>,
+    dialect: Dialect,
     listeners: &[Spanned<SocketAddr>],
     problems: &mut Problems,
 ) -> Vec<Child> {
@@ -47,9 +49,10 @@ pub(super) fn children(
     }
     let mut children: Vec<Child> = Vec::with_capacity(tables.len());
     for table in tables.into_iter().take(CHILDREN_MAX) {
-        let Some((mut child, places)) = child(table, problems) else { continue };
+        let Some((mut child, places)) = child(table, dialect, problems) else { continue };
         let others = || children.iter().map(|other| (&*other.name, &*other.authority));
         let listeners = || listeners.iter().map(|listener| *listener.get_ref());
+        let span = places.address.clone();
         // The name, the address and the listener are three things to mend.
         let name = others().any(|(name, _)| name == &*child.name).then(|| Clash::Name(child.name.to_string()));
         let address = child.twin(others()).or_else(|| child.listener(listeners()));
@@ -57,6 +60,11 @@ pub(super) fn children(
             if let Some(clash) = clash {
                 problems.push(place, Wrong::new(clash.to_string(), clash.help()));
             }
+        }
+        if let Some((name, alias)) = children.iter().find_map(|other| shared_name(&child, other)) {
+            let message = format!("child {name:?} goes by {alias} already");
+            let help = "a token that names it could belong to either child: give each names of its own";
+            problems.push(places.alias.unwrap_or(span), Wrong::new(message, help));
         }
         child.place = children.len();
         children.push(child);
@@ -68,22 +76,58 @@ pub(super) fn children(
 struct Places {
     name: Range<usize>,
     address: Range<usize>,
+    alias: Option<Range<usize>>,
 }
 
-fn child(mut table: Table<'_>, problems: &mut Problems) -> Option<(Child, Places)> {
+fn child(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Option<(Child, Places)> {
     let found = table.required(problems, "name", "add `name = \"a\"`", text);
     let name =
         found.as_ref().and_then(|found| name(found.get_ref()).map_err(|wrong| problems.push(found.span(), wrong)).ok());
     let address = table.required(problems, "address", "add `address = \"10.0.0.1:9100\"`", host_port);
     let weight = table.or(problems, "weight", WEIGHT_DEFAULT, integer(0..=u64::from(WEIGHT_MAX)));
     let location = table.optional(problems, "location", plain).map(|location| (*location.get_ref()).into());
+    let alias = match dialect {
+        Dialect::Aci => table.optional(problems, "alias", aliases),
+        Dialect::Http => {
+            let message = "`alias` is of the dialect \"aci\", and this group speaks \"http\"";
+            table.misfit(problems, "alias", message, "remove it: there are no tokens here");
+            None
+        }
+    };
     table.finish(problems);
     let (address, places) = {
         let address = address?;
-        let places = Places { name: found?.span(), address: address.span() };
+        let places = Places { name: found?.span(), address: address.span(), alias: alias.as_ref().map(Spanned::span) };
         (address.into_inner(), places)
     };
-    Some((Child { weight: weight as u32, location, ..Child::at(name?, address) }, places))
+    let aliases = alias.map_or_else(Box::default, |alias| alias.into_inner().iter().map(authority).collect());
+    Some((Child { weight: weight as u32, location, aliases, ..Child::at(name?, address) }, places))
+}
+
+/// `alias`: what a child is called in its tokens beside its address.
+fn aliases(value: &DeValue<'_>) -> Judged<Vec<HostPort>> {
+    let array = value.as_array().filter(|array| array.len() <= ALIASES_MAX).ok_or_else(|| {
+        let message = format!("not an array of at most {ALIASES_MAX} names");
+        Wrong::new(message, "write alias = [\"10.2.105.34:1234\"]: the addresses that the child puts into its tokens")
+    })?;
+    array.iter().map(|item| host_port(item.get_ref())).collect()
+}
+
+/// As the operator is shown it: IPv6 in brackets.
+fn authority(address: &HostPort) -> Box<str> {
+    match address {
+        HostPort { host, port } if host.contains(':') => format!("[{host}]:{port}").into(),
+        HostPort { host, port } => format!("{host}:{port}").into(),
+    }
+}
+
+/// The other child's name, and by what both go in tokens, if there is such a thing: an alias of one, for two addresses
+/// that are equal have been reported.
+fn shared_name<'c>(child: &'c Child, other: &'c Child) -> Option<(&'c str, &'c str)> {
+    let mine = || child.aliases.iter().chain([&child.authority]);
+    let found = mine().find(|name| other.aliases.contains(name));
+    let found = found.or_else(|| child.aliases.iter().find(|name| **name == other.authority));
+    found.map(|name| (&*other.name, &**name))
 }
 
 /// Is this child one of our listeners? Only what the text tells: names are not resolved, save `localhost`.
@@ -123,13 +167,10 @@ impl Child {
     }
 
     fn at(name: &str, address: HostPort) -> Self {
-        let authority = match &address {
-            HostPort { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            HostPort { host, port } => format!("{host}:{port}"),
-        };
         Self {
             name: name.into(),
-            authority: authority.into(),
+            authority: authority(&address),
+            aliases: Box::default(),
             host: address.host.into(),
             port: address.port,
             weight: WEIGHT_DEFAULT as u32,
@@ -144,7 +185,13 @@ impl Child {
         (self.authority, self.host, self.port) = (other.authority, other.host, other.port);
     }
 
-    /// Why it cannot stand beside these, given by name and [`authority`](Self::authority), behind these listeners.
+    /// What others must not be called or be at: its name, with each address that it goes by.
+    pub fn goes_by(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        [&self.authority].into_iter().chain(&self.aliases).map(|address| (&*self.name, &**address))
+    }
+
+    /// Why it cannot stand beside these, given by name and each address that they [go by](Self::goes_by), behind these
+    /// listeners.
     ///
     /// # Errors
     /// The first reason.

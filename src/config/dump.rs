@@ -9,8 +9,9 @@ use super::table::{key_written, quoted};
 use super::values::{Octets, Spelled};
 use super::{Child, Config, Group, Listener, Wanted};
 use crate::action::Dialect;
+use crate::mirror::ack::Level;
 use crate::probe::Request;
-use crate::route::{ChildTimeouts, HostPattern};
+use crate::route::{ChildTimeouts, HostPattern, ReadGate};
 
 /// Text that grows by tables and keys.
 #[derive(Default)]
@@ -139,8 +140,15 @@ fn dump_group(out: &mut Text, group: &Group) {
     out.string("unknown", group.unknown.as_str());
     out.string("policy", group.policy);
     out.string("ack", group.ack.as_str());
+    if let Level::Quorum(count) = group.ack {
+        out.bare("quorum", count);
+    }
     out.string("write_deadline", Spelled(group.write_deadline));
     out.string("live_wait", Spelled(group.live_wait));
+    out.string("read_gate", group.read_gate.as_str());
+    if let ReadGate::Bounded(behind) = group.read_gate {
+        out.bare("reads_behind_max", behind);
+    }
     out.string("read_wait", Spelled(group.read_wait));
     if group.dialect == Dialect::Aci {
         out.string("aci_errors", group.aci_errors.as_str());
@@ -181,6 +189,9 @@ fn dump_child(out: &mut Text, group: &Group, child: &Child) {
     out.bare("weight", child.weight);
     if let Some(location) = &child.location {
         out.string("location", location);
+    }
+    if group.dialect == Dialect::Aci {
+        out.strings("alias", child.aliases.iter().map(ToString::to_string));
     }
     if group.primary == child.place && child.place != group.children[0].place {
         out.line(format_args!("# decided while antiphon ran: the primary"));

@@ -10,12 +10,12 @@ use toml::Spanned;
 use super::error::{Problems, Wrong};
 use super::settings::{TIMEOUT, WAIT, child_timeouts};
 use super::table::Table;
-use super::values::{duration, name, word};
+use super::values::{duration, integer, name, word};
 use super::{AciErrors, Group, child, probe, rule};
 use crate::action::{Class, Dialect, RuleSet, Rules};
-use crate::limits::CHANGE_DEADLINE;
+use crate::limits::{CHANGE_DEADLINE, CHILDREN_MAX};
 use crate::mirror::ack::Level;
-use crate::route::{ChildTimeouts, Policy};
+use crate::route::{ChildTimeouts, Policy, ReadGate};
 
 /// As in the specification of acknowledgements: half of what clients that give up after 10 s wait.
 const WRITE_DEADLINE_DEFAULT: Duration = Duration::from_secs(5);
@@ -26,10 +26,8 @@ const LIVE_WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=CHANGE_DE
 const READ_WAIT_DEFAULT: Duration = Duration::from_millis(100);
 
 const POLICIES_LATER: &[(&str, &str)] = &[("prequal", "write \"peak_ewma\" or \"p2c\" until then")];
-const ACKS_LATER: &[(&str, &str)] = &[
-    ("quorum", "write \"all\" or \"first\" until then"),
-    ("durable", "write \"first\" until then: it answers soonest"),
-];
+/// A child may be this many changes behind what was answered, at most: more is a slip, not a wish.
+const READS_BEHIND: RangeInclusive<u64> = 1..=1_000_000;
 
 /// One group, over the children's time-outs of `[timeouts]`. `None` only with a problem reported.
 pub(super) fn group(
@@ -62,10 +60,12 @@ pub(super) fn group(
 
     let policies = word("policies", &Policy::ALL, Policy::name, POLICIES_LATER);
     let policy = table.or(problems, "policy", Policy::default(), policies);
-    let acks = word("acknowledgements", &Level::ALL, Level::as_str, ACKS_LATER);
-    let ack = table.or(problems, "ack", Level::default(), acks);
+    let acks = word("acknowledgements", &Level::ALL, Level::as_str, &[]);
+    let mut ack = table.or(problems, "ack", Level::default(), acks);
+    let quorum = quorum(&mut table, ack, problems);
     let write_deadline = table.or(problems, "write_deadline", WRITE_DEADLINE_DEFAULT, duration(TIMEOUT));
     let live_wait = table.or(problems, "live_wait", LIVE_WAIT_DEFAULT, duration(LIVE_WAIT));
+    let read_gate = read_gate(&mut table, problems);
     let read_wait = table.or(problems, "read_wait", READ_WAIT_DEFAULT, duration(WAIT));
 
     let aci_errors = if dialect == Dialect::Aci {
@@ -90,7 +90,19 @@ pub(super) fn group(
     }
 
     let child_tables = table.tables(problems, "child", &format!("[[{title}.child]]"));
-    let children = child::children(child_tables, &table, listeners, problems);
+    let children = child::children(child_tables, &table, dialect, listeners, problems);
+    if let Level::Quorum(count) = &mut ack {
+        *count = match quorum {
+            Some(found) if *found.get_ref() > children.len() as u64 && !children.is_empty() => {
+                let message = format!("this group has {} children", children.len());
+                problems.push(found.span(), Wrong::new(message, "no more can answer: lower the number"));
+                1
+            }
+            Some(found) => found.into_inner() as u16,
+            // More than half: any two quorums have a child in common.
+            None => (children.len() / 2 + 1) as u16,
+        };
+    }
     table.not_yet(problems, "verify", "remove it; compare the children by other means until then");
     table.finish(problems);
     Some(Group {
@@ -104,6 +116,7 @@ pub(super) fn group(
         ack,
         write_deadline,
         live_wait,
+        read_gate,
         read_wait,
         places: child::places(children.len()),
         primary: 0,
@@ -112,6 +125,30 @@ pub(super) fn group(
         timeouts: own,
         aci_errors,
     })
+}
+
+/// `quorum`: how many, under `ack = "quorum"` only.
+fn quorum(table: &mut Table<'_>, ack: Level, problems: &mut Problems) -> Option<Spanned<u64>> {
+    if matches!(ack, Level::Quorum(_)) {
+        return table.optional(problems, "quorum", integer(1..=CHILDREN_MAX as u64));
+    }
+    let message = format!("`quorum` is of `ack = \"quorum\"`, and here it is {:?}", ack.as_str());
+    table.misfit(problems, "quorum", &message, "remove it, or write `ack = \"quorum\"`");
+    None
+}
+
+/// `read_gate`, and `reads_behind_max` where it is bounded.
+fn read_gate(table: &mut Table<'_>, problems: &mut Problems) -> ReadGate {
+    let gates = word("gates", &ReadGate::ALL, ReadGate::as_str, &[]);
+    let gate = table.or(problems, "read_gate", ReadGate::default(), gates);
+    if let ReadGate::Bounded(_) = gate {
+        let help = "add `reads_behind_max = 100`: how many changes a child may be behind and serve reads";
+        let found = table.required(problems, "reads_behind_max", help, integer(READS_BEHIND));
+        return ReadGate::Bounded(found.map_or(1, Spanned::into_inner));
+    }
+    let message = format!("`reads_behind_max` is of `read_gate = \"bounded\"`, and here it is {:?}", gate.as_str());
+    table.misfit(problems, "reads_behind_max", &message, "remove it, or write `read_gate = \"bounded\"`");
+    gate
 }
 
 /// `rules`: the dialect's own set unless another is named; a set of the other dialect is refused.

@@ -117,7 +117,7 @@ pub(super) async fn carry_out(
             let group = group()?;
             asker.order(&group, &named(&group, parameters, &["Engine", "EngineID"])?, &ChildVerb::Flush).await
         }
-        other if scope == Scope::All => service::answer(desk, other).await.ok_or_else(Refusal::unknown),
+        other if scope == Scope::All => service::answer(desk, other, parameters).await?.ok_or_else(Refusal::unknown),
         _ => Err(Refusal::unknown()),
     }
 }

@@ -27,7 +27,7 @@ use crate::mirror::{self, Budget, MirrorGroup, Wake};
 use crate::route::{Admin, Child, ChildTimeouts, GroupShared, GroupTable, NOT_ATTACHED, RouteTable, Standing};
 use crate::sync::Arc;
 use crate::time::{self, Time};
-use crate::worker::sequencer::{self, SequencerThread, SequencerWake};
+use crate::worker::sequencer::{self, SequencerThread, ThreadWake};
 use crate::worker::stats::WorkerStats;
 use crate::worker::{self, Common, Handle, Settings, Setup, SpawnError, Stop, Told};
 
@@ -63,7 +63,7 @@ pub struct View {
 pub struct GroupView {
     /// `"aci"` or `"http"`.
     pub dialect: String,
-    /// `"all"` or `"first"`.
+    /// `"all"`, `"first"` …
     pub ack: &'static str,
 }
 
@@ -93,7 +93,7 @@ impl Front {
         let count = config.workers.count.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let connections_max = fit_descriptors(config, count)?;
         let mut bound = bind_all(config, count).await?;
-        let wake = SequencerWake::new();
+        let wake = ThreadWake::new();
         let groups: Vec<_> = config.groups.iter().enumerate().map(|(index, group)| table(index, group)).collect();
         names::resolve_all(&groups).await;
         let (mirrors, sequencers): (Vec<_>, Vec<_>) = config
@@ -291,6 +291,7 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
             response_body: group.timeouts.response_body,
             tunnel_idle: group.timeouts.tunnel_idle,
         },
+        read_gate: group.read_gate,
         shared: Arc::new(GroupShared::new()),
     };
     table.set_primary(group.primary);
@@ -300,7 +301,8 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
 /// A child as it stands at the start: what was ordered before holds.
 fn child(config: &config::Child) -> Child {
     let now = time::now();
-    let child = Child::new(&config.name, config.place, &config.authority, config.weight, config.location.as_deref());
+    let child = Child::new(&config.name, config.place, &config.authority, config.weight, config.location.as_deref())
+        .with_aliases(config.aliases.clone().into());
     match config.ordered.wanted {
         Wanted::Online => {}
         Wanted::Offline => _ = child.set_admin(Admin::Offline, OFFLINE, now),
@@ -317,7 +319,7 @@ fn mirror_setup(
     group: &config::Group,
     table: &Arc<GroupTable>,
     workers: usize,
-    wake: &Arc<SequencerWake>,
+    wake: &Arc<ThreadWake>,
 ) -> mirror::Setup {
     let sequencer: Arc<dyn Wake> = wake.clone();
     mirror::Setup {
@@ -333,6 +335,7 @@ fn mirror_setup(
         ring_bytes_max: config.limits.ring_bytes_max,
         catch_up_help: CATCH_UP_HELP,
         sequencer,
+        durable: None,
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Identity {
     pub name: Arc<str>,
     /// As configured, `host:port`.
     pub host: Arc<str>,
+    /// What else it calls itself in its tokens, spelled as `host`.
+    pub aliases: Arc<[Box<str>]>,
     /// Where it stands in the world, for the operator.
     pub location: Option<Arc<str>>,
 }
@@ -62,6 +64,8 @@ pub struct Identity {
 struct Gate {
     health: Health,
     applied: AtomicU64,
+    /// The change that nobody knows whether it has applied, and that holds up what comes after it; 0 if none.
+    doubt: AtomicU64,
     weight: AtomicU32,
     standing: AtomicU8,
     admin: AtomicU8,
@@ -157,7 +161,8 @@ impl Child {
     #[must_use]
     pub fn new(name: &str, index: usize, host: &str, weight: u32, location: Option<&str>) -> Self {
         let nothing = || ArcSwap::from_pointee(Why { text: Cow::Borrowed(""), since: Time::ZERO });
-        let identity = Identity { name: name.into(), host: host.into(), location: location.map(Arc::from) };
+        let (name, host, location) = (name.into(), host.into(), location.map(Arc::from));
+        let identity = Identity { name, host, aliases: Arc::new([]), location };
         Self {
             index,
             identity: ArcSwap::from_pointee(identity),
@@ -166,6 +171,7 @@ impl Child {
             gate: CachePadded::new(Gate {
                 health: Health::new(),
                 applied: AtomicU64::new(0),
+                doubt: AtomicU64::new(0),
                 weight: AtomicU32::new(weight.min(WEIGHT_MAX)),
                 standing: AtomicU8::new(Standing::Live as u8),
                 admin: AtomicU8::new(Admin::Online as u8),
@@ -232,6 +238,21 @@ impl Child {
     #[must_use]
     pub fn is_at(&self, peer: SocketAddr) -> bool {
         !self.gate.moved.load(Ordering::Acquire) || self.addresses.all().contains(&peer)
+    }
+
+    /// With further names by which its tokens call it, each `host:port`.
+    #[must_use]
+    pub fn with_aliases(self, aliases: Arc<[Box<str>]>) -> Self {
+        let identity = Identity { aliases, ..Identity::clone(&self.identity()) };
+        self.identity.store(Arc::new(identity));
+        self
+    }
+
+    /// Does it call itself so in its tokens?
+    #[must_use]
+    pub fn is_known_as(&self, address: &str) -> bool {
+        let identity = self.identity();
+        *identity.host == *address || identity.aliases.iter().any(|alias| **alias == *address)
     }
 
     // --- what others say
@@ -305,6 +326,24 @@ impl Child {
     /// It has applied everything up to `sequence`. A lower one than before changes nothing.
     pub fn confirm_applied(&self, sequence: u64) {
         self.gate.applied.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// The change of which nobody knows whether it has applied it. It serves reads, and takes no change until that is
+    /// resolved.
+    #[must_use]
+    pub fn doubt(&self) -> Option<u64> {
+        Some(self.gate.doubt.load(Ordering::Acquire)).filter(|sequence| *sequence > 0)
+    }
+
+    /// Says which change it is in doubt about. Only its lane calls this.
+    pub fn set_doubt(&self, sequence: Option<u64>) {
+        self.gate.doubt.store(sequence.unwrap_or(0), Ordering::Release);
+    }
+
+    /// Does it take the next change: is it live, and in no doubt?
+    #[must_use]
+    pub fn takes_changes(&self) -> bool {
+        self.is_live() && self.doubt().is_none()
     }
 
     /// Whether it answers.

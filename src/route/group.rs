@@ -33,8 +33,22 @@ pub struct GroupTable {
     pub probe: probe::Options,
     /// How long a child may take.
     pub timeouts: ChildTimeouts,
+    /// How far behind a child may be that serves reads.
+    pub read_gate: ReadGate,
     /// What outlives this snapshot.
     pub shared: Arc<GroupShared>,
+}
+
+/// How far behind a child may be, and serve reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadGate {
+    /// Not at all behind what clients were told ([`GroupShared::floor`]).
+    #[default]
+    Strict,
+    /// At most so many changes behind that.
+    Bounded(u64),
+    /// As far as it likes. Only a child that is being sent what it missed while it was away serves none.
+    None,
 }
 
 /// The time-outs of the child side.
@@ -62,6 +76,8 @@ pub struct GroupShared {
     /// back is not the same role.
     primary: CachePadded<AtomicU64>,
     floor: CachePadded<AtomicU64>,
+    /// How often somebody has come to a place, or left one.
+    moves: AtomicU64,
 }
 
 /// How a read ended, as far as it says something about the child.
@@ -73,7 +89,32 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+impl ReadGate {
+    /// All of them, as an operator chooses among them; how far is a key of its own.
+    pub const ALL: [Self; 3] = [Self::Strict, Self::Bounded(1), Self::None];
+
+    /// The word for it in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Bounded(_) => "bounded",
+            Self::None => "none",
+        }
+    }
+}
+
 impl GroupTable {
+    /// The sequence that a child has to have applied to serve a read.
+    #[must_use]
+    pub fn read_floor(&self) -> u64 {
+        match self.read_gate {
+            ReadGate::Strict => self.shared.floor(),
+            ReadGate::Bounded(behind) => self.shared.floor().saturating_sub(behind),
+            ReadGate::None => 0,
+        }
+    }
+
     /// Tells how a read on the child with this index ended; `latency` runs from the request's end to the answer's
     /// head. Feeds health, the average and the counters. The caller does what [`Step::action`] says.
     ///
@@ -149,6 +190,7 @@ impl GroupTable {
         self.on_event(index, Event::Online, now);
         child.set_standing(Standing::NeedsReseed, NOT_ATTACHED, now);
         child.set_admin(Admin::Online, "added by the operator", now);
+        self.shared.moves.fetch_add(1, Ordering::Release);
     }
 
     /// The same child at another address. It is not used until a probe there is good. Control alone calls this.
@@ -167,6 +209,7 @@ impl GroupTable {
             return false;
         }
         self.children[index].set_admin(Admin::Vacant, "removed by the operator", now);
+        self.shared.moves.fetch_add(1, Ordering::Release);
         while self.primary() == index {
             let after = |child: &&Arc<Child>| (child.index + self.children.len() - index) % self.children.len();
             let heir = self.occupied().min_by_key(|child| (!child.is_live(), after(child)));
@@ -205,6 +248,19 @@ impl GroupTable {
             policy::failover::settle(self);
         }
         self.primary()
+    }
+
+    /// How often somebody has come to a place of the group, or left one: the members are the same while it is.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.shared.moves.load(Ordering::Acquire)
+    }
+
+    /// Who stands at each place, by name; empty where nobody does.
+    #[must_use]
+    pub fn members(&self) -> Vec<Box<str>> {
+        let name = |child: &Arc<Child>| if child.is_vacant() { "".into() } else { Box::from(&*child.name()) };
+        self.children.iter().map(name).collect()
     }
 
     /// The child of this name.

@@ -75,6 +75,21 @@ impl RouteTable {
     }
 }
 
+impl ListenerTable {
+    /// The groups that requests can come to from here. One that several routes lead to comes several times.
+    pub fn groups(&self) -> impl Iterator<Item = usize> + '_ {
+        self.routes.iter().map(|route| route.group).chain(self.default)
+    }
+
+    /// The group, where all requests that come to one come to the same.
+    #[must_use]
+    pub fn only_group(&self) -> Option<usize> {
+        let mut groups = self.groups();
+        let first = groups.next()?;
+        groups.all(|group| group == first).then_some(first)
+    }
+}
+
 impl Route {
     /// Is it for this host (without a port) and path (without a query)?
     fn fits(&self, host: &[u8], path: &[u8]) -> bool {
