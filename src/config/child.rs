@@ -25,9 +25,6 @@ pub enum Clash {
     /// Its address is taken.
     #[error("child {0:?} has this address already")]
     Address(String),
-    /// The other child's name, and by what both go in tokens.
-    #[error("child {0:?} goes by {1} already")]
-    Alias(String, String),
     /// It would be antiphon itself.
     #[error("this is our own listener {0}")]
     Ourselves(SocketAddr),
@@ -55,15 +52,19 @@ pub(super) fn children(
         let Some((mut child, places)) = child(table, dialect, problems) else { continue };
         let others = || children.iter().map(|other| (&*other.name, &*other.authority));
         let listeners = || listeners.iter().map(|listener| *listener.get_ref());
+        let span = places.address.clone();
         // The name, the address and the listener are three things to mend.
         let name = others().any(|(name, _)| name == &*child.name).then(|| Clash::Name(child.name.to_string()));
         let address = child.twin(others()).or_else(|| child.listener(listeners()));
-        let alias = children.iter().find_map(|other| child.shared_name(other));
-        let alias_at = places.alias.unwrap_or_else(|| places.address.clone());
-        for (clash, place) in [(name, places.name), (address, places.address), (alias, alias_at)] {
+        for (clash, place) in [(name, places.name), (address, places.address)] {
             if let Some(clash) = clash {
                 problems.push(place, Wrong::new(clash.to_string(), clash.help()));
             }
+        }
+        if let Some((name, alias)) = children.iter().find_map(|other| shared_name(&child, other)) {
+            let message = format!("child {name:?} goes by {alias} already");
+            let help = "a token that names it could belong to either child: give each names of its own";
+            problems.push(places.alias.unwrap_or(span), Wrong::new(message, help));
         }
         child.place = children.len();
         children.push(child);
@@ -118,6 +119,15 @@ fn authority(address: &HostPort) -> Box<str> {
         HostPort { host, port } if host.contains(':') => format!("[{host}]:{port}").into(),
         HostPort { host, port } => format!("{host}:{port}").into(),
     }
+}
+
+/// The other child's name, and by what both go in tokens, if there is such a thing: an alias of one, for two addresses
+/// that are equal have been reported.
+fn shared_name<'c>(child: &'c Child, other: &'c Child) -> Option<(&'c str, &'c str)> {
+    let mine = || child.aliases.iter().chain([&child.authority]);
+    let found = mine().find(|name| other.aliases.contains(name));
+    let found = found.or_else(|| child.aliases.iter().find(|name| **name == other.authority));
+    found.map(|name| (&*other.name, &**name))
 }
 
 /// Is this child one of our listeners? Only what the text tells: names are not resolved, save `localhost`.
@@ -175,7 +185,13 @@ impl Child {
         (self.authority, self.host, self.port) = (other.authority, other.host, other.port);
     }
 
-    /// Why it cannot stand beside these, given by name and [`authority`](Self::authority), behind these listeners.
+    /// What others must not be called or be at: its name, with each address that it goes by.
+    pub fn goes_by(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        [&self.authority].into_iter().chain(&self.aliases).map(|address| (&*self.name, &**address))
+    }
+
+    /// Why it cannot stand beside these, given by name and each address that they [go by](Self::goes_by), behind these
+    /// listeners.
     ///
     /// # Errors
     /// The first reason.
@@ -192,15 +208,6 @@ impl Child {
         others.find(|(_, authority)| *authority == &*self.authority).map(|(name, _)| Clash::Address(name.to_owned()))
     }
 
-    /// By what both go in tokens, if there is such a thing: an alias of one, for two addresses that are equal have been
-    /// reported.
-    fn shared_name(&self, other: &Self) -> Option<Clash> {
-        let mut mine = self.aliases.iter().chain([&self.authority]);
-        let found = mine.find(|name| other.aliases.contains(name));
-        let found = found.or_else(|| self.aliases.iter().find(|name| **name == other.authority));
-        found.map(|name| Clash::Alias(other.name.to_string(), name.to_string()))
-    }
-
     fn listener(&self, mut listeners: impl Iterator<Item = SocketAddr>) -> Option<Clash> {
         listeners.find(|listener| is_self(self, *listener)).map(Clash::Ourselves)
     }
@@ -214,7 +221,6 @@ impl Clash {
     pub const fn help(&self) -> &'static str {
         match self {
             Self::Name(_) => "give each child a name of its own",
-            Self::Alias(..) => "a token that names it could belong to either child: give each names of its own",
             Self::Address(_) => "every change would reach that server twice",
             Self::Ourselves(_) => "name the server behind us, not antiphon itself",
         }

@@ -16,6 +16,7 @@ use super::table::{Table, key_written, quoted};
 use super::values::{Judged, boolean, host_port, integer, name, plain, text, word};
 use super::{Child, Config, Group, Wanted};
 use crate::limits::{CHILDREN_MAX, WEIGHT_MAX};
+use crate::mirror::ack::Level;
 
 /// The one format there is.
 const FORMAT: u64 = 1;
@@ -216,6 +217,16 @@ impl GroupDecisions {
             *decided = add(group, configured, name, decided.clone(), listeners, told).unwrap_or_default();
         }
         group.children.sort_by_key(|child| child.place);
+        let there = group.children.len();
+        if let Level::Quorum(count) = &mut group.ack
+            && usize::from(*count) > there
+        {
+            told.push(format!(
+                "group {}: {there} children are left, too few for a quorum of {count}: {there} will do",
+                group.name
+            ));
+            *count = there as u16;
+        }
         let primary = self.primary.take();
         let found = primary.as_ref().map(|name| group.children.iter().find(|child| *child.name == **name));
         group.primary = group.children[0].place;
@@ -249,7 +260,7 @@ fn move_to(
     }
     let others = group.children.iter().filter(|other| other.place != child.place);
     let moved = Child::parse(&child.name, address).and_then(|moved| {
-        let others = others.map(|other| (&*other.name, &*other.authority));
+        let others = others.flat_map(Child::goes_by);
         moved.beside(others, listeners.iter().copied()).map(|()| moved).map_err(|clash| clash.to_string())
     });
     match moved {
@@ -280,7 +291,7 @@ fn add(
     let is_free = |place: &usize| *place >= configured && group.children.iter().all(|child| child.place != *place);
     let place = Some(wanted).filter(is_free).or_else(|| (configured..CHILDREN_MAX).find(is_free));
     let added = Child::parse(name, decided.address.as_deref().unwrap_or_default()).and_then(|added| {
-        let others = group.children.iter().map(|other| (&*other.name, &*other.authority));
+        let others = group.children.iter().flat_map(Child::goes_by);
         added.beside(others, listeners.iter().copied()).map(|()| added).map_err(|clash| clash.to_string())
     });
     let (place, mut added) = match (place, added) {

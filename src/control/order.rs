@@ -342,10 +342,12 @@ impl Desk {
         }
         let child = table.children[place].clone();
         let weight = before.map_or(added.weight, |(_, filed)| filed.weight());
-        // A child of the configuration that comes back stands where it stood.
-        let location = before.and_then(|_| child.location());
-        let identity =
-            Identity { name: (&*added.name).into(), host: (&*added.authority).into(), aliases: Arc::new([]), location };
+        // A child of the configuration that comes back stands where it stood, and goes by what it went by.
+        let (location, aliases) = match before {
+            Some(_) => (child.location(), child.identity().aliases.clone()),
+            None => (None, Arc::default()),
+        };
+        let identity = Identity { name: (&*added.name).into(), host: (&*added.authority).into(), aliases, location };
         table.occupy(place, identity, addresses, weight, time::now());
         let needs_reseed = mirror.last_sequence() > 0 || !self.book.is_first();
         if needs_reseed {
@@ -405,12 +407,12 @@ impl Desk {
 
     /// May it stand beside the others? `place` is its own, if it has one.
     fn beside(&self, table: &GroupTable, child: &config::Child, place: Option<usize>) -> Result<(), Refused> {
-        let others: Vec<_> = table
-            .occupied()
-            .filter(|other| Some(other.index) != place)
-            .map(|other| (other.name(), other.host()))
-            .collect();
-        let others = others.iter().map(|(name, host)| (&**name, &**host));
+        let others: Vec<_> =
+            table.occupied().filter(|other| Some(other.index) != place).map(|other| other.identity().clone()).collect();
+        let others = others.iter().flat_map(|other| {
+            let aliases = other.aliases.iter().map(|alias| &**alias);
+            aliases.chain([&*other.host]).map(|address| (&*other.name, address))
+        });
         child.beside(others, self.view.listeners.iter().copied()).map_err(Refused::Clash)
     }
 

@@ -6,7 +6,7 @@ use crate::action::UnknownOutcome::{Idempotent, Once};
 use crate::route::{Identity, Shown, Standing};
 
 fn newcomer(name: &str) -> Identity {
-    Identity { name: name.into(), host: "127.0.0.1:81".into(), aliases: Arc::new([]), location: None }
+    Identity { name: name.into(), host: "127.0.0.1:81".into(), aliases: Arc::default(), location: None }
 }
 
 /// A group, its sequencer, and its lanes, all children up.

@@ -622,7 +622,7 @@ impl World {
             return;
         }
         let identity =
-            Identity { name: "new".into(), host: "127.0.0.1:81".into(), aliases: Arc::new([]), location: None };
+            Identity { name: "new".into(), host: "127.0.0.1:81".into(), aliases: Arc::default(), location: None };
         table.occupy(child, identity, Vec::new(), 100, self.now);
         self.toys[child] = Toy { running: true, missing: self.told.clone(), ..Toy::default() };
         self.group.join(child);
