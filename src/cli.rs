@@ -8,6 +8,7 @@
 
 mod check;
 mod dispatch;
+mod journal;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -105,6 +106,9 @@ enum Verb {
 
     /// Show what each child has missed
     Queue(QueueArgs),
+
+    /// Look into a journal, check it, or cut it where it is damaged
+    Journal(journal::JournalArgs),
 }
 
 #[derive(Debug, Args)]
@@ -236,6 +240,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, start_log: fn(Log)) -
         Some(Verb::Status(args)) => dispatch::status(&args),
         Some(Verb::Child(args)) => dispatch::child(&args.socket, args.verb),
         Some(Verb::Queue(args)) => dispatch::queue(&args.socket, args.verb),
+        Some(Verb::Journal(args)) => journal::run(&args),
         None => {
             complain("there is no command; try `antiphon --help`");
             ExitCode::from(EXIT_USAGE)
@@ -302,6 +307,9 @@ mod tests {
             "antiphon child probe a",
             "antiphon child flush a",
             "antiphon queue ls --socket /tmp/s",
+            "antiphon journal verify /var/lib/antiphon/kv",
+            "antiphon journal dump /var/lib/antiphon/kv --from 7 --bodies",
+            "antiphon journal repair /var/lib/antiphon/kv --yes",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
@@ -320,6 +328,8 @@ mod tests {
             "antiphon child weight a",
             "antiphon child weight a 10001",
             "antiphon queue",
+            "antiphon journal",
+            "antiphon journal verify",
             "antiphon status --socket /a -c b",
         ] {
             assert!(parse(line).is_err(), "{line}");
