@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use antiphon::action::{Class, Dialect, RuleSet, Rules};
 use antiphon::probe;
-use antiphon::route::{Child, ChildSet, ChildTimeouts, Chooser, GroupShared, GroupTable, Outcome, Policy, select};
+use antiphon::route::{
+    Child, ChildSet, ChildTimeouts, Chooser, GroupShared, GroupTable, Outcome, Policy, ReadGate, select,
+};
 use antiphon::sync::Arc;
 use antiphon::time::Time;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -25,6 +27,7 @@ fn group(policy: Policy, count: usize) -> GroupTable {
         rules: Arc::new(Rules::new(Dialect::Http, RuleSet::Http, Vec::new(), Class::Change).expect("a built-in set")),
         probe: probe::Options::default(),
         timeouts: ChildTimeouts { connect: second, response_head: second, response_body: second, tunnel_idle: second },
+        read_gate: ReadGate::default(),
         shared: Arc::new(GroupShared::new()),
     };
     for index in 0..count {

@@ -219,6 +219,7 @@ fn a_change_is_on_record_as_it_was_handed_in() {
         ring_bytes_max: 1 << 20,
         catch_up_help: Duration::ZERO,
         sequencer: Arc::new(Nobody),
+        durable: None,
     });
     let expected = stored(1, 100);
     let order = Order {
