@@ -8,6 +8,7 @@
 
 mod check;
 mod dispatch;
+mod journal;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -112,6 +113,9 @@ enum Verb {
 
     /// Show what each child has missed
     Queue(QueueArgs),
+
+    /// Look into a journal, check it, or cut it where it is damaged
+    Journal(journal::JournalArgs),
 }
 
 #[derive(Debug, Args)]
@@ -274,6 +278,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, start_log: fn(Log)) -
         Some(Verb::Status(args)) => dispatch::status(&args),
         Some(Verb::Child(args)) => dispatch::child(&args.socket, args.verb),
         Some(Verb::Queue(args)) => dispatch::queue(&args.socket, args.verb),
+        Some(Verb::Journal(args)) => journal::run(&args),
         None => {
             complain("there is no command; try `antiphon --help`");
             ExitCode::from(EXIT_USAGE)
@@ -350,6 +355,9 @@ mod tests {
             "antiphon child remove g/c",
             "antiphon dump-config -c a.toml",
             "antiphon queue ls --socket /tmp/s",
+            "antiphon journal verify /var/lib/antiphon/kv",
+            "antiphon journal dump /var/lib/antiphon/kv --from 7 --bodies",
+            "antiphon journal repair /var/lib/antiphon/kv --yes",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
@@ -371,6 +379,8 @@ mod tests {
             "antiphon child add a/b/c 10.0.0.3:9100",
             "antiphon child remove",
             "antiphon queue",
+            "antiphon journal",
+            "antiphon journal verify",
             "antiphon status --socket /a -c b",
         ] {
             assert!(parse(line).is_err(), "{line}");

@@ -5,8 +5,10 @@
 //! [`Writer`] for the sequencer, the [`Slots`] for the lanes, [`Readers`], and what is known ([`Resume`]).
 
 pub mod disk;
+pub mod inspect;
 mod reader;
 mod recover;
+pub mod repair;
 mod shared;
 mod slots;
 mod supply;

@@ -196,7 +196,7 @@ fn tail_of(
 }
 
 /// A file without a header, behind all others, was made ahead, or its first write never became durable.
-fn check_unused(disk: &dyn Disk, name: &str, file: &dyn File, bad: Bad) -> Result<(), OpenError> {
+pub(super) fn check_unused(disk: &dyn Disk, name: &str, file: &dyn File, bad: Bad) -> Result<(), OpenError> {
     let mut first = vec![0; 4096];
     let read = read_full(file, &mut first, 0).map_err(|error| io_error(disk, name, error))?;
     if first[..read].iter().all(|octet| *octet == 0) {

@@ -67,8 +67,33 @@ pub(super) fn segment_header(file: &dyn File) -> Result<SegmentHeader, NoFrame> 
 /// Looks at all that lies behind `position`, to the end of the file. `salt` is that of the segment; without one, frames
 /// of any salt count.
 pub(super) fn behind(file: &dyn File, salt: Option<u64>, position: u64) -> io::Result<Behind> {
+    let mut witness = None;
+    let used_end = scan(file, position, |header| {
+        if salt.is_none_or(|salt| header.salt == salt) && header.durable_upto > position {
+            witness.get_or_insert(header.position);
+        }
+        true
+    })?;
+    Ok(Behind { used_end, witness })
+}
+
+/// The next place from `position` on at which a frame of this segment may begin.
+pub(super) fn next_frame(file: &dyn File, salt: u64, position: u64) -> io::Result<Option<u64>> {
+    let mut found = None;
+    scan(file, position, |header| {
+        if header.salt == salt {
+            found = Some(header.position);
+        }
+        found.is_none()
+    })?;
+    Ok(found)
+}
+
+/// Shows all headers from `position` on that hold and lie where they say, until one is enough; where the last octet ends
+/// that is not zero.
+fn scan(file: &dyn File, position: u64, mut on_header: impl FnMut(&FrameHeader) -> bool) -> io::Result<u64> {
     const PIECE: usize = 64 * 1024;
-    let mut behind = Behind::default();
+    let mut used_end = 0;
     // The end of the piece before stays at the front, so that a header across two pieces is seen.
     let mut held: Vec<u8> = Vec::with_capacity(PIECE + FRAME_HEADER_BYTES);
     let mut at = position;
@@ -78,20 +103,20 @@ pub(super) fn behind(file: &dyn File, salt: Option<u64>, position: u64) -> io::R
         let read = read_full(file, &mut held[kept..], at + kept as u64)?;
         held.truncate(kept + read);
         if let Some(last) = held.iter().rposition(|octet| *octet != 0) {
-            behind.used_end = at + last as u64 + 1;
+            used_end = at + last as u64 + 1;
         }
         let mut offset = 0;
         while let Some(octets) = held[offset..].first_chunk::<FRAME_HEADER_BYTES>() {
-            if let Ok(header) = FrameHeader::decode(octets) {
-                let own = salt.is_none_or(|salt| header.salt == salt) && header.position == at + offset as u64;
-                if own && header.durable_upto > position {
-                    behind.witness.get_or_insert(header.position);
-                }
+            if let Ok(header) = FrameHeader::decode(octets)
+                && header.position == at + offset as u64
+                && !on_header(&header)
+            {
+                return Ok(used_end);
             }
             offset += ALIGNMENT;
         }
         if read < PIECE {
-            return Ok(behind);
+            return Ok(used_end);
         }
         held.drain(..offset);
         at += offset as u64;

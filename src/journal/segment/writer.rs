@@ -9,8 +9,8 @@ use super::disk::{File, write_whole};
 use super::shared::{Place, Segment, Shared};
 use super::supply::Supply;
 use crate::journal::record::{
-    ALIGNMENT, ChangeRef, FRAME_HEADER_BYTES, FrameHeader, Previous, SEGMENT_HEADER_BYTES, SegmentHeader, padded,
-    put_change, put_checkpoint, put_epoch, put_mark, salted,
+    ALIGNMENT, ChangeRef, FRAME_HEADER_BYTES, FrameHeader, Previous, Record, SEGMENT_HEADER_BYTES, SegmentHeader,
+    padded, put_change, put_checkpoint, put_epoch, put_mark, salted,
 };
 use crate::journal::state::State;
 use crate::limits::{FRAME_BYTES_MAX, FRAME_RECORDS_MAX, JOURNAL_BUFFER_BYTES_MAX};
@@ -140,6 +140,8 @@ impl Writer {
             let record = std::mem::take(&mut self.scratch);
             self.append(record.len(), 0, |out| out.extend_from_slice(&record))?;
             self.scratch = record;
+            let record = Record::Epoch { epoch, first, ended };
+            self.state.on_record(&record).map_err(|bad| self.fail(bad.0))?;
         }
         self.commit_refs(marks, [])
     }
