@@ -117,8 +117,7 @@ pub fn repair(disk: &Arc<dyn Disk>) -> Result<Option<Repair>, OpenError> {
     for (place, slot) in &repair.places {
         slots[*place] = *slot;
     }
-    SlotFile::make(shared, &members, &slots, repair.epoch, false)
-        .map_err(|error| io_error(&**disk, slots::NAME, error))?;
+    SlotFile::make(shared, &slots, repair.epoch, false).map_err(|error| io_error(&**disk, slots::NAME, error))?;
     Ok(Some(repair))
 }
 
