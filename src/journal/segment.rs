@@ -1,6 +1,6 @@
 //! The journal's files: opening what is there, and the parts that then work on it.
 //!
-//! [`open`] is the story of a start: the lock, what is found ([`recover`]), what a crash has left is cleared away, the
+//! [`open`] is the story of a start: the lock, what is found (`recover.rs`), what a crash has left is cleared away, the
 //! children's names and slots are held against it, and only then is anything new put on record. What comes out is the
 //! [`Writer`] for the sequencer, the [`Slots`] for the lanes, [`Readers`], and what is known ([`Resume`]).
 
