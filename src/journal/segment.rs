@@ -329,7 +329,9 @@ impl Start {
                 )));
             }
             let known = &after.children[name];
-            let slot = told.iter().find(|slot| slot.name_hash == name_hash(name) && slot.epoch == state.epoch);
+            // One that has moved to another place has left a slot behind.
+            let own = told.iter().filter(|slot| slot.name_hash == name_hash(name) && slot.epoch == state.epoch);
+            let slot = own.max_by_key(|slot| (slot.slot.applied, slot.slot.begun));
             let on_record = state.children.get(name).map_or(0, |known| known.applied);
             let is_whole = |slot: &&slots::Told| {
                 let same_boot = slot.boot_id == boot_id && boot_id != [0; 16];

@@ -61,7 +61,8 @@ pub fn plan(disk: &dyn Disk) -> Result<Option<Repair>, OpenError> {
         cut,
     };
     for (place, name) in state.members.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-        let told = seen.slots.iter().find(|told| told.name_hash == name_hash(name) && told.epoch >= state.epoch);
+        let own = seen.slots.iter().filter(|told| told.name_hash == name_hash(name) && told.epoch >= state.epoch);
+        let told = own.max_by_key(|told| (told.slot.applied, told.slot.begun));
         match repair.judge(state, name, told, boot_id, oldest) {
             Ok(slot) => repair.places.push((place, slot)),
             Err(why) => repair.reseed.push((name.clone(), why)),
