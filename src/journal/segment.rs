@@ -1,6 +1,6 @@
 //! The journal's files: opening what is there, and the parts that then work on it.
 //!
-//! [`open`] is the story of a start: the lock, what is found ([`recover`]), what a crash has left is cleared away, the
+//! [`open`] is the story of a start: the lock, what is found (`recover.rs`), what a crash has left is cleared away, the
 //! children's names and slots are held against it, and only then is anything new put on record. What comes out is the
 //! [`Writer`] for the sequencer, the [`Slots`] for the lanes, [`Readers`], and what is known ([`Resume`]).
 
@@ -230,7 +230,7 @@ pub fn open_on(options: &Options, disk: Arc<dyn Disk>, threaded: bool) -> Result
     let slots: Vec<Slot> =
         start.children.iter().map(|child| Slot { applied: child.applied, begun: child.begun }).collect();
     let epoch = writer.state().epoch;
-    let file = SlotFile::make(Arc::clone(&shared), &options.children, &slots, epoch, options.cursor_sync_each)
+    let file = SlotFile::make(Arc::clone(&shared), &slots, epoch, options.cursor_sync_each)
         .map_err(|error| io_error(&*disk, slots::NAME, error))?;
     let resume = resume(writer.state(), shared.oldest(), start.acknowledged, start.children);
     Ok(Opened { journal: writer, slots: Arc::new(file), readers: Readers::new(shared), resume })
@@ -252,7 +252,14 @@ impl Start {
             let why = format!("there are no segments, but a child has come to {}:{}", slot.epoch, slot.slot.applied);
             return Err(OpenError::Behind { path: disk.path(""), why });
         }
-        let child = ResumedChild { applied: 0, begun: 0, attached: 0, standing: Standing::Live, why: String::new() };
+        // The smallest of what a segment begins with; it may grow to four times as much.
+        let first = State::first(options.epoch_if_new, options.children.clone());
+        if first.checkpoint_bytes() > options.segment_bytes / 16 {
+            let (count, bytes) = (options.children.len(), options.segment_bytes);
+            let why = format!("segments of {bytes} octets are too small for {count} children; make them larger");
+            return Err(OpenError::Foreign { path: disk.path(""), why });
+        }
+        let child = ResumedChild::vacant(0);
         Ok(Self { children: vec![child; options.children.len()], acknowledged: 0, marks: Vec::new() })
     }
 
@@ -303,6 +310,10 @@ impl Start {
         let mut children = Vec::with_capacity(options.children.len());
         let mut is_whole_all = true;
         for (place, name) in options.children.iter().enumerate() {
+            if name.is_empty() {
+                children.push(ResumedChild::vacant(state.last));
+                continue;
+            }
             let was_member = state.members.contains(name);
             let known = after.children[name].clone();
             let is_new = !state.children.contains_key(name) && state.last > 0;
@@ -318,7 +329,9 @@ impl Start {
                 )));
             }
             let known = &after.children[name];
-            let slot = told.iter().find(|slot| slot.name_hash == name_hash(name) && slot.epoch == state.epoch);
+            // One that has moved to another place has left a slot behind.
+            let own = told.iter().filter(|slot| slot.name_hash == name_hash(name) && slot.epoch == state.epoch);
+            let slot = own.max_by_key(|slot| (slot.slot.applied, slot.slot.begun));
             let on_record = state.children.get(name).map_or(0, |known| known.applied);
             let is_whole = |slot: &&slots::Told| {
                 let same_boot = slot.boot_id == boot_id && boot_id != [0; 16];
@@ -337,6 +350,13 @@ impl Start {
         }
         let furthest = after.children.values().map(|child| child.applied).max().unwrap_or(0);
         Ok(Self { children, acknowledged: if is_whole_all { furthest } else { state.last }, marks })
+    }
+}
+
+impl ResumedChild {
+    /// Nobody, who needs nothing from the record.
+    const fn vacant(last: u64) -> Self {
+        Self { applied: last, begun: last, attached: last, standing: Standing::Live, why: String::new() }
     }
 }
 

@@ -96,7 +96,7 @@ impl State {
     /// Takes the next mark.
     ///
     /// # Errors
-    /// It speaks of a child that is no member, or of a change that is not on record.
+    /// It speaks of a place that the group does not have, or of a change that is not on record.
     pub fn on_mark(&mut self, mark: &Mark) -> Result<(), Bad> {
         const AHEAD: Bad = Bad("a mark speaks of a change that is not on record");
         let last = self.last;
@@ -109,7 +109,7 @@ impl State {
                     self.exceptions.insert(*sequence, *verdict);
                 }
                 for place in condemned {
-                    let child = self.child(*place)?;
+                    let Some(child) = self.child(*place)? else { continue };
                     if child.standing != Standing::NeedsReseed {
                         child.standing = Standing::Diverged;
                         child.why = format!("it did not answer change {sequence} as the others did");
@@ -117,7 +117,7 @@ impl State {
                 }
             }
             Mark::Standing { child, standing, why } => {
-                let child = self.child(*child)?;
+                let Some(child) = self.child(*child)? else { return Ok(()) };
                 child.standing = if *standing == Standing::Replaying { Standing::Live } else { *standing };
                 child.why.clone_from(why);
             }
@@ -125,7 +125,7 @@ impl State {
                 if from > at || *at > last {
                     return Err(AHEAD);
                 }
-                let child = self.child(*child)?;
+                let Some(child) = self.child(*child)? else { return Ok(()) };
                 let confirmed = (child.attached, *from);
                 // What it had been told when it was told last; the operator's word ends that.
                 *child = Known { applied: *at, attached: *at, ..Known::default() };
@@ -136,7 +136,7 @@ impl State {
                     if *applied > last {
                         return Err(AHEAD);
                     }
-                    let child = self.child(*place)?;
+                    let Some(child) = self.child(*place)? else { continue };
                     child.applied = child.applied.max(*applied);
                 }
             }
@@ -209,10 +209,12 @@ impl State {
         }
     }
 
-    fn child(&mut self, place: usize) -> Result<&mut Known, Bad> {
-        let name = self.members.get(place).filter(|name| !name.is_empty());
-        let known = name.and_then(|name| self.children.get_mut(name));
-        known.ok_or(Bad("a mark speaks of a place at which no child stands"))
+    /// Who stands at a place; nobody, in a vacant one: what is still said of who stood there is late.
+    fn child(&mut self, place: usize) -> Result<Option<&mut Known>, Bad> {
+        match self.members.get(place) {
+            Some(name) => Ok(self.children.get_mut(name)),
+            None => Err(Bad("a mark speaks of a place that the group does not have")),
+        }
     }
 
     fn floor(&self, pins: impl Fn(Standing) -> bool) -> u64 {
@@ -335,7 +337,8 @@ mod tests {
         put(&mut state, Mark::Applied(vec![(1, 40)]));
         assert_eq!(state.children["b"].applied, 40);
         assert_eq!(state.children["a"].applied, 50, "remembered");
-        assert!(state.on_mark(&Mark::Applied(vec![(0, 50)])).is_err(), "a vacant place");
+        put(&mut state, Mark::Applied(vec![(0, 50)]));
+        assert!(!state.children.contains_key(""), "nobody stands at a vacant place");
         assert!(state.on_mark(&Mark::Applied(vec![(3, 50)])).is_err(), "no place");
         assert!(state.on_mark(&Mark::Members(["b", "b"].map(Into::into).to_vec())).is_err());
         assert!(state.on_mark(&Mark::Applied(vec![(1, 51)])).is_err(), "ahead of the record");

@@ -61,7 +61,8 @@ pub fn plan(disk: &dyn Disk) -> Result<Option<Repair>, OpenError> {
         cut,
     };
     for (place, name) in state.members.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-        let told = seen.slots.iter().find(|told| told.name_hash == name_hash(name) && told.epoch >= state.epoch);
+        let own = seen.slots.iter().filter(|told| told.name_hash == name_hash(name) && told.epoch >= state.epoch);
+        let told = own.max_by_key(|told| (told.slot.applied, told.slot.begun));
         match repair.judge(state, name, told, boot_id, oldest) {
             Ok(slot) => repair.places.push((place, slot)),
             Err(why) => repair.reseed.push((name.clone(), why)),
@@ -117,8 +118,7 @@ pub fn repair(disk: &Arc<dyn Disk>) -> Result<Option<Repair>, OpenError> {
     for (place, slot) in &repair.places {
         slots[*place] = *slot;
     }
-    SlotFile::make(shared, &members, &slots, repair.epoch, false)
-        .map_err(|error| io_error(&**disk, slots::NAME, error))?;
+    SlotFile::make(shared, &slots, repair.epoch, false).map_err(|error| io_error(&**disk, slots::NAME, error))?;
     Ok(Some(repair))
 }
 

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use arc_swap::ArcSwap;
 
 use super::disk::Disk;
+use super::slots::name_hash;
 use crate::journal::record::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::limits::PLACE_SPACING;
 use crate::mirror::durable::JournalFailed;
@@ -20,6 +21,8 @@ pub(super) struct Shared {
     segments: ArcSwap<VecDeque<Arc<Segment>>>,
     /// The last change that is durable.
     durable: AtomicU64,
+    /// A hash of the name at each place, for the slots.
+    name_hashes: ArcSwap<Vec<u64>>,
     failed: OnceLock<String>,
 }
 
@@ -55,7 +58,13 @@ pub(super) struct Place {
 impl Shared {
     pub(super) fn new(disk: Arc<dyn Disk>, segments: VecDeque<Arc<Segment>>, durable: u64) -> Self {
         let durable = AtomicU64::new(durable);
-        Self { disk, segments: ArcSwap::from_pointee(segments), durable, failed: OnceLock::new() }
+        Self {
+            disk,
+            segments: ArcSwap::from_pointee(segments),
+            durable,
+            name_hashes: ArcSwap::default(),
+            failed: OnceLock::new(),
+        }
     }
 
     /// The last change that is durable.
@@ -65,6 +74,16 @@ impl Shared {
 
     pub(super) fn set_durable(&self, sequence: u64) {
         self.durable.store(sequence, Ordering::Release);
+    }
+
+    /// A hash of the name at a place; of no name where nobody is known to stand.
+    pub(super) fn name_hash(&self, place: usize) -> u64 {
+        self.name_hashes.load().get(place).copied().unwrap_or_else(|| name_hash(""))
+    }
+
+    /// Who stands where from now on.
+    pub(super) fn set_names(&self, names: &[Box<str>]) {
+        self.name_hashes.store(Arc::new(names.iter().map(|name| name_hash(name)).collect()));
     }
 
     /// The segment that holds a change, if it is on record.

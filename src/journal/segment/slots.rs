@@ -41,8 +41,6 @@ pub(super) struct Told {
 pub(super) struct SlotFile {
     shared: Arc<Shared>,
     file: Arc<dyn File>,
-    /// Of the child at each place.
-    name_hashes: Box<[u64]>,
     epoch: u64,
     boot_id: [u8; 16],
     /// Sync each write.
@@ -106,27 +104,14 @@ pub(super) fn remove(disk: &dyn Disk) -> io::Result<()> {
 }
 
 impl SlotFile {
-    /// Writes the file anew, with a slot for each place.
-    pub(super) fn make(
-        shared: Arc<Shared>,
-        names: &[Box<str>],
-        slots: &[Slot],
-        epoch: u64,
-        sync_each: bool,
-    ) -> io::Result<Self> {
+    /// Writes the file anew, with a slot for each place. Who stands there has been told to `shared`.
+    pub(super) fn make(shared: Arc<Shared>, slots: &[Slot], epoch: u64, sync_each: bool) -> io::Result<Self> {
         let disk = Arc::clone(&shared.disk);
         match disk.unlink(NEW) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let made = Self {
-            file: disk.create(NEW)?,
-            shared,
-            name_hashes: names.iter().map(|name| name_hash(name)).collect(),
-            epoch,
-            boot_id: disk.boot_id(),
-            sync_each,
-        };
+        let made = Self { file: disk.create(NEW)?, shared, epoch, boot_id: disk.boot_id(), sync_each };
         let octets: Vec<u8> =
             slots.iter().enumerate().flat_map(|(place, slot)| made.told(place, *slot).encode()).collect();
         write_whole(&*made.file, &octets, 0)?;
@@ -138,7 +123,7 @@ impl SlotFile {
 
     fn told(&self, place: usize, slot: Slot) -> Told {
         Told {
-            name_hash: self.name_hashes[place],
+            name_hash: self.shared.name_hash(place),
             slot,
             epoch: self.epoch,
             boot_id: self.boot_id,

@@ -179,6 +179,40 @@ fn marks_come_back_as_what_they_amount_to() {
 }
 
 #[test]
+fn places_are_left_and_taken_while_it_is_open() {
+    on_both("places", |open| {
+        let options = Options { children: names(&["a", "b", "", ""]), ..options() };
+        let mut opened = open(&options).expect("a new journal");
+        let all: Vec<Stored> = (1..=5).map(|sequence| stored(sequence, 10)).collect();
+        commit(&mut opened.journal, &[], &all).expect("a disk that works");
+        let marks = [
+            Mark::Members(names(&["a", "", "c", ""])),
+            // What is still said of `b` is late.
+            Mark::Applied(vec![(0, 5), (1, 4)]),
+            Mark::Attach { child: 2, from: 0, at: 3 },
+        ];
+        commit(&mut opened.journal, &marks, &[]).expect("a disk that works");
+        opened.slots.put(2, Slot { applied: 4, begun: 5 }, false).expect("a slot");
+        opened.slots.put(0, Slot { applied: 5, begun: 5 }, false).expect("a slot");
+        drop(opened);
+        let opened = open(&Options { children: names(&["c", "a", "", "d"]), ..options }).expect("what is there");
+        let places: Vec<_> =
+            opened.resume.children.iter().map(|child| (child.applied, child.begun, child.standing)).collect();
+        let expected =
+            [(4, 5, Standing::Live), (5, 5, Standing::Live), (5, 5, Standing::Live), (0, 5, Standing::NeedsReseed)];
+        assert_eq!(places, expected);
+        assert_eq!(opened.resume.children[0].attached, 3);
+    });
+}
+
+#[test]
+fn segments_are_large_enough_for_the_children() {
+    let children: Vec<Box<str>> = (0..100).map(|child| format!("child-{child}").into()).collect();
+    let error = open_on(&Options { children, ..options() }, Arc::new(Simulated::new(1)), false).err();
+    assert!(error.expect("too small").to_string().contains("too small for 100 children"));
+}
+
+#[test]
 fn what_is_released_is_gone_and_what_is_needed_stays() {
     on_both("release", |open| {
         let mut opened = open(&options()).expect("a new journal");

@@ -1,6 +1,6 @@
 //! Walking the frames of one segment's file, and what lies behind the last that holds.
 //!
-//! Reads only. What a damaged place means is decided by [`recover`](super::recover) for the segment in use and by
+//! Reads only. What a damaged place means is decided by [`recover`](mod@super::recover) for the segment in use and by
 //! whoever reads for the others.
 
 use std::io;

@@ -87,6 +87,7 @@ impl Writer {
         lock: Box<dyn Send>,
     ) -> Self {
         let trimmed = shared.oldest() - 1;
+        shared.set_names(&state.members);
         Self {
             shared,
             identity,
@@ -169,6 +170,9 @@ impl Writer {
             self.append(record.len(), 0, |out| out.extend_from_slice(&record))?;
             self.scratch = record;
             self.state.on_mark(mark).map_err(|bad| self.fail(bad.0))?;
+            if let Mark::Members(names) = mark {
+                self.shared.set_names(names);
+            }
         }
         for change in changes {
             self.append(change.bytes(), 1, |out| put_change(out, &change))?;
@@ -308,6 +312,9 @@ impl Writer {
         let (head, octets) = Self::begin(file, &self.identity, previous, &self.state, disk.random(), disk.unix_ms());
         self.head = head;
         self.begin_buffer(octets);
+        if self.position() > self.head.segment.bytes / 2 {
+            return Err(self.fail("what is known of the children does not fit a segment's beginning"));
+        }
         self.shared.push(Arc::clone(&self.head.segment));
         Ok(())
     }
