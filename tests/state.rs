@@ -182,6 +182,7 @@ fn what_was_decided_survives_a_kill_and_a_stop() {
         assert_eq!(seen[4], format!("3 d 127.0.0.1 {} online up 100", world.servers[3].port()));
         // A child that is added later is to be attached, before and after a restart.
         world.order(&["remove", "d"]);
+        world.change();
         world.order(&["add", "e", &world.address(3)]);
         assert_eq!(world.proxy.child_state("e"), "needs_reseed");
         world.restart("kill");

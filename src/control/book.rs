@@ -114,13 +114,6 @@ impl Book {
         self.shelf.is_some()
     }
 
-    /// Have there been no changes before this start, for all we know? Without a home each start takes all children for
-    /// identical; with one, they are only the first time.
-    #[must_use]
-    pub fn is_first(&self) -> bool {
-        self.shelf.as_ref().is_none_or(|shelf| shelf.home.is_new())
-    }
-
     /// What the configuration says.
     #[must_use]
     pub const fn filed(&self) -> &Filed {

@@ -349,7 +349,7 @@ impl Desk {
         };
         let identity = Identity { name: (&*added.name).into(), host: (&*added.authority).into(), aliases, location };
         table.occupy(place, identity, addresses, weight, time::now());
-        let needs_reseed = mirror.last_sequence() > 0 || !self.book.is_first();
+        let needs_reseed = mirror.last_sequence() > 0;
         if needs_reseed {
             mirror.notice(place);
         } else {

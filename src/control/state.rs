@@ -21,8 +21,6 @@ use crate::limits::{CONFIG_BYTES_MAX, STATE_LOCK_LOOKS_MAX, STATE_LOCK_PAUSE};
 #[derive(Debug)]
 pub(super) struct Home {
     directory: PathBuf,
-    /// Nobody had it before.
-    is_new: bool,
     /// The lock lasts as long as this file is open: the kernel takes it back from whoever dies.
     _lock: File,
 }
@@ -63,7 +61,6 @@ impl Home {
     pub(super) async fn open(directory: &Path) -> Result<Self, StartError> {
         make(directory).map_err(|error| refused(directory, &error))?;
         let path = directory.join("lock");
-        let is_new = !path.exists();
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut lock = opened.map_err(|error| refused(&path, &error))?;
         let mut looks = 0;
@@ -79,12 +76,7 @@ impl Home {
         }
         // For whoever finds the lock taken; a full disk is no reason to refuse.
         _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-        Ok(Self { directory: directory.to_owned(), is_new, _lock: lock })
-    }
-
-    /// Is this the first start with it? Else there may have been changes that nobody remembers.
-    pub(super) const fn is_new(&self) -> bool {
-        self.is_new
+        Ok(Self { directory: directory.to_owned(), _lock: lock })
     }
 
     /// Makes the decisions durable: when this returns, they outlive a loss of power. Blocks.
