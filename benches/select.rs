@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use antiphon::action::{Class, Dialect, RuleSet, Rules};
 use antiphon::probe;
+use antiphon::route::cost::{self, Label};
 use antiphon::route::{Child, ChildSet, ChildTimeouts, Chooser, GroupShared, GroupTable, Outcome, Policy, select};
 use antiphon::sync::Arc;
 use antiphon::time::Time;
@@ -25,6 +26,7 @@ fn group(policy: Policy, count: usize) -> GroupTable {
         rules: Arc::new(Rules::new(Dialect::Http, RuleSet::Http, Vec::new(), Class::Change).expect("a built-in set")),
         probe: probe::Options::default(),
         timeouts: ChildTimeouts { connect: second, response_head: second, response_body: second, tunnel_idle: second },
+        cost: cost::Options::default(),
         shared: Arc::new(GroupShared::new()),
     };
     for index in 0..count {
@@ -42,7 +44,9 @@ fn bench(criterion: &mut Criterion) {
             let mut me = Chooser::new(1);
             let (tried, now) = (ChildSet::new(), Time::from_nanos(1_000_000));
             benchmark.bench_function(BenchmarkId::new(policy.name(), count), |bencher| {
-                bencher.iter(|| select(black_box(&group), &mut me, &tried, 0, now).map(|choice| choice.index));
+                bencher.iter(|| {
+                    select(black_box(&group), &mut me, &Label::NONE, &tried, 0, now).map(|choice| choice.index)
+                });
             });
         }
     }

@@ -31,7 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::explain::explain;
-pub use self::fields::{Parameters, Repeated};
+pub use self::fields::{Parameters, Repeated, numeric_parameter};
 pub(crate) use self::inject::digits;
 pub use self::inject::{Inject, Injection, Into};
 pub use self::name::ActionName;

@@ -7,6 +7,7 @@
 //! A key that does nothing in this version is refused, never ignored. Text is read by `table.rs`, values by
 //! `values.rs`, errors are drawn by `error.rs`; the members of this folder each read one section.
 
+mod cost;
 mod error;
 mod group;
 mod listen;
@@ -31,7 +32,7 @@ use crate::action::{Dialect, RuleSet, Rules, words};
 use crate::limits::GROUPS_MAX;
 use crate::mirror::ack::Level;
 use crate::probe::Options;
-use crate::route::{ChildTimeouts, ListenerTable, Policy};
+use crate::route::{self, ChildTimeouts, ListenerTable, Policy};
 
 pub use self::error::{ConfigError, ConfigErrors};
 
@@ -216,6 +217,8 @@ pub struct Group {
     pub probe: Options,
     /// `[group.NAME.timeouts]` over `[timeouts]`.
     pub timeouts: ChildTimeouts,
+    /// What the predictive policy is told.
+    pub cost: Cost,
     /// With which status errors of our own travel in the dialect `aci`.
     pub aci_errors: AciErrors,
 }
@@ -246,8 +249,27 @@ pub struct Child {
     pub port: u16,
     /// Share of the reads, 0 to [`WEIGHT_MAX`](crate::limits::WEIGHT_MAX); 0 is the last resort.
     pub weight: u32,
-    /// Where it stands, for the operator.
+    /// Where it stands, for the operator and for `predictive`.
     pub location: Option<Box<str>>,
+    /// How many actions it serves at once; 0: to be learnt.
+    pub slots: u32,
+}
+
+/// `[group.NAME.cost]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cost {
+    /// The model's own.
+    pub options: route::cost::Options,
+    /// Where this front stands: children of another location are dearer.
+    pub location: Option<Box<str>>,
+}
+
+impl Cost {
+    /// Is a child of this location in another one than the front? Not where either is unknown.
+    #[must_use]
+    pub fn is_away(&self, location: Option<&str>) -> bool {
+        matches!((&self.location, location), (Some(own), Some(other)) if **own != *other)
+    }
 }
 
 /// `[admin]`.

@@ -14,6 +14,7 @@ mod address;
 mod budget;
 mod child;
 mod chooser;
+pub mod cost;
 mod group;
 mod health;
 mod latency;

@@ -11,9 +11,9 @@ use super::error::{Problems, Wrong};
 use super::settings::{TIMEOUT, WAIT, child_timeouts};
 use super::table::Table;
 use super::values::{HostPort, duration, host_port, integer, name, plain, text, word};
-use super::{AciErrors, Child, Group, probe, rule};
+use super::{AciErrors, Child, Group, cost, probe, rule};
 use crate::action::{Class, Dialect, RuleSet, Rules};
-use crate::limits::{CHANGE_DEADLINE, CHILDREN_MAX, WEIGHT_MAX};
+use crate::limits::{CHANGE_DEADLINE, CHILDREN_MAX, SLOTS_MAX, WEIGHT_MAX};
 use crate::mirror::ack::Level;
 use crate::route::{ChildTimeouts, Policy};
 
@@ -78,6 +78,8 @@ pub(super) fn group(
         AciErrors::default()
     };
 
+    let cost_table = table.table(problems, "cost", format!("[{title}.cost]"));
+    let cost = cost::cost(cost_table, dialect, problems);
     let probe_table = table.table(problems, "probe", format!("[{title}.probe]"));
     let probe = probe::options(probe_table, dialect, problems);
     let mut own = timeouts;
@@ -107,6 +109,7 @@ pub(super) fn group(
         children,
         probe,
         timeouts: own,
+        cost,
         aci_errors,
     })
 }
@@ -178,6 +181,7 @@ fn child(mut table: Table<'_>, problems: &mut Problems) -> Option<(Child, Places
     let address = table.required(problems, "address", "add `address = \"10.0.0.1:9100\"`", host_port);
     let weight = table.or(problems, "weight", WEIGHT_DEFAULT, integer(0..=u64::from(WEIGHT_MAX)));
     let location = table.optional(problems, "location", plain).map(|location| (*location.get_ref()).into());
+    let slots = table.or(problems, "slots", 0, integer(0..=u64::from(SLOTS_MAX)));
     table.finish(problems);
     let (address, places) = {
         let address = address?;
@@ -195,6 +199,7 @@ fn child(mut table: Table<'_>, problems: &mut Problems) -> Option<(Child, Places
         port: address.port,
         weight: weight as u32,
         location,
+        slots: slots as u32,
     };
     Some((child, places))
 }

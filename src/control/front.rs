@@ -266,7 +266,9 @@ fn listen(listener: &config::Listener, shared: bool) -> io::Result<Socket> {
 
 fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
     let child = |(index, child): (usize, &config::Child)| {
-        Arc::new(Child::new(&child.name, index, &child.authority, child.weight, child.location.as_deref()))
+        let made = Child::new(&child.name, index, &child.authority, child.weight, child.location.as_deref());
+        made.configure_cost(child.slots, group.cost.is_away(child.location.as_deref()));
+        Arc::new(made)
     };
     Arc::new(GroupTable {
         name: group.name.clone(),
@@ -281,6 +283,7 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
             response_body: group.timeouts.response_body,
             tunnel_idle: group.timeouts.tunnel_idle,
         },
+        cost: group.cost.options.clone(),
         shared: Arc::new(GroupShared::new()),
     })
 }

@@ -12,10 +12,12 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
 use super::address::Addresses;
+use super::cost::{self, Charge, Dispatch};
 use super::health::{Health, Step};
 use super::latency::Latency;
 use crate::limits::WEIGHT_MAX;
@@ -41,6 +43,7 @@ pub struct Child {
     /// What [`select`](super::select()) reads, on one line.
     gate: CachePadded<Gate>,
     pub(super) latency: CachePadded<Latency>,
+    cost: cost::Standing,
     /// The last reason that each author gave.
     health_why: ArcSwap<Why>,
     standing_why: ArcSwap<Why>,
@@ -116,8 +119,8 @@ pub struct Why {
 /// What is counted of a child, since the process began. Relaxed; each only rises (but what is in flight).
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Reads under way: [`InFlight`] alone writes it.
-    in_flight: AtomicU32,
+    /// Of what is in flight, changes: [`InFlight`] alone writes it.
+    changes: AtomicU32,
     /// Reads sent to it ([`select`](super::select())), retries included.
     pub requests: AtomicU64,
     /// Of these, not answered.
@@ -132,10 +135,18 @@ pub struct Counters {
     pub falls: AtomicU64,
 }
 
-/// One request in flight on a child: counted up when made, down when dropped. Not `Clone`: so, exactly once.
-#[must_use = "dropping it ends the request that it counts"]
+/// One action in flight on a child: charged when made; when dropped, exactly what was charged is taken away. Not
+/// `Clone`: so, exactly once, however it ends.
+#[must_use = "dropping it ends the action that it counts"]
 #[derive(Debug)]
-pub struct InFlight(Arc<Child>);
+pub struct InFlight {
+    child: Arc<Child>,
+    /// Taken by the drop.
+    charge: Option<Charge>,
+    /// What the answer is held against, where costs are predicted.
+    dispatch: Option<Dispatch>,
+    is_change: bool,
+}
 
 impl Child {
     /// A child that is online, live, without a reason to doubt it, and without an address until
@@ -158,6 +169,7 @@ impl Child {
                 admin: AtomicU8::new(Admin::Online as u8),
             }),
             latency: CachePadded::new(Latency::new()),
+            cost: cost::Standing::new(),
             health_why: nothing(),
             standing_why: nothing(),
             admin_why: nothing(),
@@ -203,6 +215,9 @@ impl Child {
     pub fn set_standing(&self, standing: Standing, why: impl Into<Cow<'static, str>>, now: Time) {
         self.standing_why.store(Arc::new(Why { text: why.into(), since: now }));
         self.gate.standing.store(standing as u8, Ordering::Release);
+        if standing == Standing::Live {
+            self.cost.on_return(now);
+        }
     }
 
     /// What the operator wants.
@@ -258,6 +273,9 @@ impl Child {
                 Event::Online => Cow::Borrowed("online again: not probed yet"),
             };
             self.health_why.store(Arc::new(Why { text, since: now }));
+            if step.before.kind() == Kind::Down && step.after.kind() == Kind::Up {
+                self.cost.on_return(now);
+            }
             if step.after.kind() == Kind::Down && event != Event::Online {
                 self.counters.falls.fetch_add(1, Ordering::Relaxed);
             }
@@ -316,10 +334,30 @@ impl Child {
         Why::clone(&author.load())
     }
 
-    /// Requests in flight on it.
+    /// Reads in flight on it.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.counters.in_flight.load(Ordering::Relaxed)
+        self.load().saturating_sub(self.counters.changes.load(Ordering::Relaxed))
+    }
+
+    /// Everything in flight on it, changes too.
+    #[must_use]
+    pub fn load(&self) -> u32 {
+        self.cost.load.count()
+    }
+
+    /// How many actions it serves at once (0: to be learnt), and whether it is in another location than this front.
+    pub fn configure_cost(&self, slots: u32, away: bool) {
+        self.cost.configure(slots, away);
+    }
+
+    /// A connection to it took this long.
+    pub fn note_connect(&self, took: Duration) {
+        self.cost.on_connect(took);
+    }
+
+    pub(super) fn cost(&self) -> &cost::Standing {
+        &self.cost
     }
 
     /// The peak-sensitive average of its answers, in microseconds; 0 before the first.
@@ -335,23 +373,47 @@ impl Child {
 }
 
 impl InFlight {
-    /// Counts one request more.
+    /// Counts one read more, of which nothing is predicted.
     pub fn new(child: Arc<Child>) -> Self {
-        child.counters.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(child)
+        let charge = child.cost.load.charge(None);
+        Self { child, charge: Some(charge), dispatch: None, is_change: false }
+    }
+
+    /// Holds what has been charged to the child.
+    pub(super) fn charged(child: Arc<Child>, charge: Charge, dispatch: Dispatch) -> Self {
+        Self { child, charge: Some(charge), dispatch: Some(dispatch), is_change: false }
+    }
+
+    /// It is a change.
+    pub(super) fn of_change(mut self) -> Self {
+        self.child.counters.changes.fetch_add(1, Ordering::Relaxed);
+        self.is_change = true;
+        self
     }
 
     /// The child it is in flight on.
     #[must_use]
     pub fn child(&self) -> &Arc<Child> {
-        &self.0
+        &self.child
+    }
+
+    pub(super) fn dispatch(&self) -> Option<&Dispatch> {
+        self.dispatch.as_ref()
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let before = self.0.counters.in_flight.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "a request ended that never began");
+        let cost = &self.child.cost;
+        if let Some(dispatch) = &self.dispatch {
+            dispatch.end(cost);
+        }
+        if self.is_change {
+            self.child.counters.changes.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(charge) = self.charge.take() {
+            cost.load.discharge(charge);
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use crate::probe::mix;
 #[derive(Debug)]
 pub struct Chooser {
     random: u64,
+    /// Choices made by `predictive`: where its next look begins.
+    choices: usize,
     /// By group index; grown when a group is first chosen in.
     turns: Vec<Turn>,
 }
@@ -23,7 +25,7 @@ impl Chooser {
     /// A chooser whose random numbers follow from `seed`. Each worker's differs, so that they do not walk in step.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self { random: mix(seed), turns: Vec::new() }
+        Self { random: mix(seed), choices: seed as usize, turns: Vec::new() }
     }
 
     /// A number below `bound`, evenly spread (to one part in 2^32).
@@ -37,6 +39,12 @@ impl Chooser {
         let number = mix(self.random) >> 32;
         // Lemire's multiplication in place of a division.
         ((number * u64::from(bound)) >> 32) as usize
+    }
+
+    /// The number of this choice; each worker begins at another.
+    pub(super) const fn next_choice(&mut self) -> usize {
+        self.choices = self.choices.wrapping_add(1);
+        self.choices
     }
 
     /// Where this worker stands in the group with this index, of `count` children.

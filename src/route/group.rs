@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use super::budget::RetryBudget;
-use super::child::{Admin, Child};
+use super::child::{Admin, Child, InFlight};
+use super::cost::{self, Label};
 use super::health::Step;
 use super::policy::{self, Policy};
 use crate::action::Rules;
@@ -31,6 +32,8 @@ pub struct GroupTable {
     pub probe: probe::Options,
     /// How long a child may take.
     pub timeouts: ChildTimeouts,
+    /// What an operator may set of the cost model.
+    pub cost: cost::Options,
     /// What outlives this snapshot.
     pub shared: Arc<GroupShared>,
 }
@@ -53,6 +56,7 @@ pub struct ChildTimeouts {
 pub struct GroupShared {
     /// What reads may retry.
     pub retries: RetryBudget,
+    pub(super) cost: cost::Model,
     /// Index of the primary in the low half, how often the role has moved in the high one: a role that moved away and
     /// back is not the same role.
     primary: CachePadded<AtomicU64>,
@@ -93,6 +97,43 @@ impl GroupTable {
             }
         };
         self.on_event(index, event, now)
+    }
+
+    /// Counts a change as in flight on a child, for as long as it is predicted to take.
+    pub fn dispatch_change(&self, index: usize, name: &str, head: &[u8], body_bytes: u64, now: Time) -> InFlight {
+        let child = &self.children[index];
+        let in_flight = match self.policy {
+            Policy::Predictive => {
+                let label = Label::of_change(self.rules.dialect(), name, head, body_bytes);
+                policy::predictive::dispatch(self, child, &label, now)
+            }
+            _ => InFlight::new(Arc::clone(child)),
+        };
+        in_flight.of_change()
+    }
+
+    /// As [`observe`](Self::observe), for a read or change that was chosen here or announced by
+    /// [`dispatch_change`](Self::dispatch_change): teaches the cost model, too.
+    pub fn observe_choice(&self, in_flight: &InFlight, outcome: Outcome, latency: Duration, now: Time) -> Step {
+        self.learn(in_flight, outcome, latency, now);
+        self.observe(in_flight.child().index, outcome, latency, now)
+    }
+
+    /// Teaches the cost model, and only that.
+    pub fn learn(&self, in_flight: &InFlight, outcome: Outcome, latency: Duration, now: Time) {
+        if let Some(dispatch) = in_flight.dispatch() {
+            let model = &self.shared.cost;
+            model.on_end(in_flight.child().cost(), dispatch, outcome, latency, now);
+            model.tick(&self.children, now);
+        }
+    }
+
+    /// A read's answer, which had been observed as begun, broke off.
+    pub fn observe_break(&self, in_flight: &InFlight, failure: Failure, now: Time) -> Step {
+        if in_flight.dispatch().is_some() {
+            self.shared.cost.on_break(in_flight.child().cost());
+        }
+        self.on_event(in_flight.child().index, Event::ReadFailed(failure), now)
     }
 
     /// Tells how a probe of the child with this index ended.

@@ -15,7 +15,8 @@ use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward};
 use crate::io::exec::{Conn, Ended};
 use crate::io::op::{Piece, Pieces};
 use crate::limits::{HUNG_LOOK, INTERIM_ANSWERS_MAX};
-use crate::probe::{Action, Event, Failure, Kind};
+use crate::probe::{Action, Failure, Kind};
+use crate::route::cost::Label;
 use crate::route::{self, ChildSet, Choice, GroupTable, NoChoice, Outcome, Step};
 use crate::time::Time;
 use crate::worker::Worker;
@@ -56,8 +57,8 @@ impl Failed {
     }
 }
 
-/// Has one child answer. `held` is the body if it has been received already; `repeatable` tells that the request may
-/// reach two children.
+/// Has one child answer. `label` is its kind, for the cost model; `held` the body if it has been received already;
+/// `repeatable` tells that the request may reach two children.
 ///
 /// # Errors
 /// The fault to answer with; nothing has been sent to the client.
@@ -66,6 +67,7 @@ pub(crate) async fn read(
     desk: &mut Desk,
     client: &Conn,
     group: &GroupTable,
+    label: &Label,
     held: Option<Held>,
     repeatable: bool,
 ) -> Result<Answered, Fault> {
@@ -73,7 +75,7 @@ pub(crate) async fn read(
     let mut tried = ChildSet::new();
     let mut failed: Option<Fault> = None;
     loop {
-        let choice = match choose(worker, group, &tried).await {
+        let choice = match choose(worker, group, label, &tried).await {
             Ok(choice) => choice,
             Err(fault) => return Err(failed.unwrap_or(fault)),
         };
@@ -108,12 +110,12 @@ pub(crate) async fn read(
 }
 
 /// Chooses a child; waits at most `read_wait` for one that is up to apply what has been answered.
-async fn choose(worker: &Worker, group: &GroupTable, tried: &ChildSet) -> Result<Choice, Fault> {
+async fn choose(worker: &Worker, group: &GroupTable, label: &Label, tried: &ChildSet) -> Result<Choice, Fault> {
     let until = worker.io.now() + worker.settings.read_wait[group.index];
     let mut pause = CATCH_UP_LOOK;
     loop {
         let now = worker.io.now();
-        match route::select(group, &mut worker.chooser.borrow_mut(), tried, group.shared.floor(), now) {
+        match route::select(group, &mut worker.chooser.borrow_mut(), label, tried, group.shared.floor(), now) {
             Ok(choice) => return Ok(choice),
             Err(NoChoice::NoneCurrent) if now < until => {}
             Err(NoChoice::NoneCurrent) => return Err(Fault::NoCurrentChild),
@@ -155,13 +157,13 @@ impl Attempt<'_> {
 
     /// Tells what was seen of the child: once for each request.
     fn observe(&self, outcome: Outcome, latency: Duration) {
-        self.act(self.group.observe(self.choice.index, outcome, latency, self.worker.io.now()));
+        self.act(self.group.observe_choice(&self.choice.in_flight, outcome, latency, self.worker.io.now()));
     }
 
     /// Tells that an answer which has been observed as begun did not end.
     fn observe_break(&self, failure: Failure) {
         let now = self.worker.io.now();
-        self.act(self.choice.child().on_event(Event::ReadFailed(failure), now, &self.group.probe));
+        self.act(self.group.observe_break(&self.choice.in_flight, failure, now));
     }
 
     /// Where what was seen calls for a probe, or for a look of the child's lane, asks for it.
@@ -214,7 +216,10 @@ impl Attempt<'_> {
         }
         let within = self.group.timeouts.connect;
         match connect::to_child(self.worker, self.choice.child(), now + within).await {
-            Ok(conn) => Ok((conn, false)),
+            Ok(conn) => {
+                self.choice.child().note_connect(self.worker.io.now().since(now));
+                Ok((conn, false))
+            }
             Err(NoConnection::Shortage(errno)) => {
                 tracing::warn!(%errno, "no descriptor, port or memory for a connection to a child");
                 Err(Failed::for_good(Fault::Overloaded))

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::action::{Asked, Class, Verdict};
+use crate::action::{Asked, Class, Decision, Verdict};
 use crate::error::Fault;
 use crate::http::{Framing, RequestHead, ResponseHead};
 use crate::io::buffer::Group;
@@ -16,7 +16,8 @@ use crate::io::exec::Conn;
 use crate::io::op::Pieces;
 use crate::limits::{HEAD_VECTOR_KEPT_MAX, LARGE_BODY_BYTES};
 use crate::mirror::{Change, End, Ticket};
-use crate::route::{ChildSet, GroupTable};
+use crate::route::cost::Label;
+use crate::route::{ChildSet, GroupTable, Policy};
 use crate::time::Time;
 use crate::worker::Worker;
 use crate::worker::fault::Wish;
@@ -262,7 +263,8 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         Class::Refuse => return Err(decision.rule.refusal()),
         Class::Read => {
             let again = decision.rule.safe() || desk.request.method.is_idempotent();
-            read::read(worker, desk, client, group, body, again).await?
+            let label = label(group, &decision, &asked, head.framing);
+            read::read(worker, desk, client, group, &label, body, again).await?
         }
         Class::Change | Class::LiveChange => change::change(worker, desk, client, group, &decision, body).await?,
     };
@@ -272,4 +274,17 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         stats.cut.bump();
     }
     Ok(answered.next)
+}
+
+/// The kind of a read, where costs are predicted.
+fn label(group: &GroupTable, decision: &Decision<'_>, asked: &Asked<'_>, framing: Framing) -> Label {
+    if group.policy != Policy::Predictive {
+        return Label::NONE;
+    }
+    let body_bytes = match (asked.body, framing) {
+        (Some(body), _) => Some(body.len() as u64),
+        (None, Framing::Length(length)) => Some(length),
+        (None, _) => None,
+    };
+    Label::of(group.rules.dialect(), decision, asked, group.cost.size_parameter.as_deref(), body_bytes)
 }
