@@ -11,6 +11,7 @@
 //! [`GroupTable::set_primary`]) and where names lead ([`Child::set_addresses`]).
 
 mod address;
+mod at_load;
 mod budget;
 mod child;
 mod chooser;

@@ -27,7 +27,6 @@ const LIVE_WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=CHANGE_DE
 /// A read that comes with a change's acknowledgement must not fail because of one slow confirmation.
 const READ_WAIT_DEFAULT: Duration = Duration::from_millis(100);
 
-const POLICIES_LATER: &[(&str, &str)] = &[("prequal", "write \"peak_ewma\" or \"p2c\" until then")];
 const ACKS_LATER: &[(&str, &str)] = &[
     ("quorum", "write \"all\" or \"first\" until then"),
     ("durable", "write \"first\" until then: it answers soonest"),
@@ -61,7 +60,7 @@ pub(super) fn group(
         })
         .ok();
 
-    let policies = word("policies", &Policy::ALL, Policy::name, POLICIES_LATER);
+    let policies = word("policies", &Policy::ALL, Policy::name, &[]);
     let policy = table.or(problems, "policy", Policy::default(), policies);
     let acks = word("acknowledgements", &Level::ALL, Level::as_str, ACKS_LATER);
     let ack = table.or(problems, "ack", Level::default(), acks);

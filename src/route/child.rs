@@ -17,6 +17,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::address::Addresses;
+use super::at_load::AtLoad;
 use super::cost::{self, Charge, Dispatch};
 use super::health::{Health, Step};
 use super::latency::Latency;
@@ -43,6 +44,7 @@ pub struct Child {
     /// What [`select`](super::select()) reads, on one line.
     gate: CachePadded<Gate>,
     pub(super) latency: CachePadded<Latency>,
+    pub(super) at_load: CachePadded<AtLoad>,
     cost: cost::Standing,
     /// The last reason that each author gave.
     health_why: ArcSwap<Why>,
@@ -141,6 +143,8 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct InFlight {
     child: Arc<Child>,
+    /// In flight on the child when it began, itself included.
+    load: u32,
     /// Taken by the drop.
     charge: Option<Charge>,
     /// What the answer is held against, where costs are predicted.
@@ -169,6 +173,7 @@ impl Child {
                 admin: AtomicU8::new(Admin::Online as u8),
             }),
             latency: CachePadded::new(Latency::new()),
+            at_load: CachePadded::default(),
             cost: cost::Standing::new(),
             health_why: nothing(),
             standing_why: nothing(),
@@ -375,13 +380,14 @@ impl Child {
 impl InFlight {
     /// Counts one read more, of which nothing is predicted.
     pub fn new(child: Arc<Child>) -> Self {
-        let charge = child.cost.load.charge(None);
-        Self { child, charge: Some(charge), dispatch: None, is_change: false }
+        let (charge, before) = child.cost.load.charge(None);
+        Self { child, load: before.saturating_add(1), charge: Some(charge), dispatch: None, is_change: false }
     }
 
     /// Holds what has been charged to the child.
     pub(super) fn charged(child: Arc<Child>, charge: Charge, dispatch: Dispatch) -> Self {
-        Self { child, charge: Some(charge), dispatch: Some(dispatch), is_change: false }
+        let load = dispatch.load();
+        Self { child, load, charge: Some(charge), dispatch: Some(dispatch), is_change: false }
     }
 
     /// It is a change.
@@ -395,6 +401,11 @@ impl InFlight {
     #[must_use]
     pub fn child(&self) -> &Arc<Child> {
         &self.child
+    }
+
+    /// In flight on the child when it began, itself included.
+    pub(super) const fn load(&self) -> u32 {
+        self.load
     }
 
     pub(super) fn dispatch(&self) -> Option<&Dispatch> {

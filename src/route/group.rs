@@ -119,8 +119,15 @@ impl GroupTable {
         self.observe(in_flight.child().index, outcome, latency, now)
     }
 
-    /// Teaches the cost model, and only that.
+    /// Teaches what `predictive` or `prequal` chooses by, and only that.
     pub fn learn(&self, in_flight: &InFlight, outcome: Outcome, latency: Duration, now: Time) {
+        if self.policy == Policy::Prequal {
+            let at_load = &in_flight.child().at_load;
+            match outcome {
+                Outcome::Answered(status) if status < 500 => at_load.on_answer(in_flight.load(), latency, now),
+                _ => at_load.on_failure(in_flight.load(), latency, now),
+            }
+        }
         if let Some(dispatch) = in_flight.dispatch() {
             let model = &self.shared.cost;
             model.on_end(in_flight.child().cost(), dispatch, outcome, latency, now);

@@ -17,6 +17,7 @@ mod least;
 mod p2c;
 mod peak_ewma;
 pub(super) mod predictive;
+mod prequal;
 mod simple;
 
 use std::fmt;
@@ -48,6 +49,8 @@ pub enum Policy {
     P2c,
     /// Of two at random, the one whose recent latency, times what is in flight on it, is less for its weight.
     PeakEwma,
+    /// Those with more in flight than most are avoided; of the others, the one whose answers take least at its load.
+    Prequal,
     /// The one on which the action costs least, by what is predicted of it and of what is in flight
     /// ([`cost`](super::cost)).
     #[default]
@@ -105,6 +108,7 @@ pub fn select(
         Policy::LeastConn => least::pick(&candidates, me),
         Policy::P2c => p2c::pick(&candidates, me),
         Policy::PeakEwma => peak_ewma::pick(&candidates, me),
+        Policy::Prequal => prequal::pick(&candidates, me),
         Policy::Predictive => return Ok(Choice::of(predictive::choose(&candidates, me, label))),
     };
     debug_assert!(candidates.set.contains(index), "a policy picks a candidate");
@@ -193,7 +197,7 @@ impl Choice {
 
 impl Policy {
     /// All, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Failover,
         Self::RoundRobin,
         Self::Weighted,
@@ -201,6 +205,7 @@ impl Policy {
         Self::LeastConn,
         Self::P2c,
         Self::PeakEwma,
+        Self::Prequal,
         Self::Predictive,
     ];
 
@@ -215,6 +220,7 @@ impl Policy {
             Self::LeastConn => "least_conn",
             Self::P2c => "p2c",
             Self::PeakEwma => "peak_ewma",
+            Self::Prequal => "prequal",
             Self::Predictive => "predictive",
         }
     }

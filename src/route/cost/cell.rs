@@ -53,8 +53,8 @@ impl Load {
         Self { total: AtomicU64::new(0), buckets: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// One more action, of this much work; `None` if nobody has predicted it.
-    pub(in crate::route) fn charge(&self, us: Option<f64>) -> Charge {
+    /// One more action, of this much work (`None` if nobody has predicted it); and how many there were before.
+    pub(in crate::route) fn charge(&self, us: Option<f64>) -> (Charge, u32) {
         let charge = match us {
             // A cast from a float saturates, and takes what is no number for 0.
             Some(us) => {
@@ -63,11 +63,11 @@ impl Load {
             }
             None => Charge { us: 0, bucket: BUCKETS as u8 },
         };
-        self.total.fetch_add(charge.word(), Ordering::Relaxed);
+        let before = self.total.fetch_add(charge.word(), Ordering::Relaxed);
         if let Some(bucket) = self.buckets.get(usize::from(charge.bucket)) {
             bucket.fetch_add(charge.word(), Ordering::Relaxed);
         }
-        charge
+        (charge, count_of(before))
     }
 
     /// Takes away what was charged.
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_million_actions_fit_and_come_back_to_nothing() {
         let load = Load::new();
-        let held: Vec<_> = (0..(1 << 20) - 1).map(|_| load.charge(Some(1e6))).collect();
+        let held: Vec<_> = (0..(1 << 20) - 1).map(|_| load.charge(Some(1e6)).0).collect();
         assert_eq!(load.count(), (1 << 20) - 1);
         let backlog = load.backlog(1);
         assert_eq!(backlog.sums_us[6], 1_000_000 * ((1 << 20) - 1));
@@ -149,10 +149,10 @@ mod tests {
     #[test]
     fn what_does_not_fit_still_comes_back_to_nothing() {
         let load = Load::new();
-        let held: Vec<_> = (0..1 << 17).map(|_| load.charge(Some(f64::INFINITY))).collect();
+        let held: Vec<_> = (0..1 << 17).map(|_| load.charge(Some(f64::INFINITY)).0).collect();
         held.into_iter().for_each(|charge| load.discharge(charge));
         assert!(load.is_idle());
-        let odd = [f64::NAN, -1.0, 0.0, 1e300].map(|us| load.charge(Some(us)));
+        let odd = [f64::NAN, -1.0, 0.0, 1e300].map(|us| load.charge(Some(us)).0);
         odd.into_iter().for_each(|charge| load.discharge(charge));
         assert!(load.is_idle());
     }
@@ -164,7 +164,7 @@ mod tests {
             let mut held = Vec::new();
             for (begins, us) in steps {
                 if begins || held.is_empty() {
-                    held.push((us, load.charge(Some(f64::from(us)))));
+                    held.push((us, load.charge(Some(f64::from(us))).0));
                 } else {
                     let (_, charge) = held.swap_remove(us as usize % held.len());
                     load.discharge(charge);
@@ -193,12 +193,12 @@ mod loom_tests {
             let load = loom::sync::Arc::new(Load::new());
             let other = load.clone();
             let thread = loom::thread::spawn(move || {
-                let charge = other.charge(Some(300.0));
+                let charge = other.charge(Some(300.0)).0;
                 assert!(other.count() >= 1);
                 other.discharge(charge);
             });
-            let first = load.charge(Some(100.0));
-            let second = load.charge(None);
+            let first = load.charge(Some(100.0)).0;
+            let second = load.charge(None).0;
             load.discharge(first);
             assert!((1..=2).contains(&load.count()));
             load.discharge(second);
@@ -211,9 +211,9 @@ mod loom_tests {
     fn a_reader_never_sees_a_count_below_what_is_held() {
         loom::model(|| {
             let load = loom::sync::Arc::new(Load::new());
-            let held = load.charge(Some(5_000.0));
+            let held = load.charge(Some(5_000.0)).0;
             let other = load.clone();
-            let thread = loom::thread::spawn(move || other.discharge(other.charge(Some(5_000.0))));
+            let thread = loom::thread::spawn(move || other.discharge(other.charge(Some(5_000.0)).0));
             let backlog = load.backlog(0);
             assert!(backlog.count >= 1 && backlog.counts[3] >= 1 && backlog.sums_us[3] >= 5_000);
             thread.join().unwrap();

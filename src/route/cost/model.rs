@@ -105,7 +105,7 @@ impl Model {
             by_slots,
             has_ended: Cell::new(false),
         };
-        (standing.load.charge(Some(prediction.service_us)), dispatch)
+        (standing.load.charge(Some(prediction.service_us)).0, dispatch)
     }
 
     /// The classes that were learnt, everything first, then the most seen.
@@ -120,6 +120,12 @@ impl Model {
     /// The learnt slots.
     pub(in crate::route) fn slots(&self) -> u32 {
         self.slots.chosen()
+    }
+}
+
+impl Dispatch {
+    pub(in crate::route) const fn load(&self) -> u32 {
+        self.load
     }
 }
 

@@ -258,7 +258,7 @@ fn names_are_those_of_the_configuration() {
         assert_eq!(policy.name().parse(), Ok(policy));
     }
     assert_eq!("Failover".parse::<Policy>(), Err(UnknownPolicy));
-    assert!(UnknownPolicy.to_string().ends_with("p2c, peak_ewma, predictive"));
+    assert!(UnknownPolicy.to_string().ends_with("peak_ewma, prequal, predictive"));
 }
 
 // === failover ===
@@ -416,4 +416,26 @@ fn peak_ewma_leaves_a_slow_child_and_a_failing_one() {
     group.observe(1, Outcome::Answered(503), ms(0), at(3));
     let counts = spread(&group, 3_000);
     assert!(counts[0] > counts[1] && counts[0] > 1_900, "fast, but with errors: {counts:?}");
+}
+
+#[test]
+fn prequal_avoids_the_hot_and_prefers_the_fast() {
+    let group = group(Policy::Prequal, &[100; 4]);
+    let me = &mut chooser();
+    let ms = Duration::from_millis;
+    let answer = |index: usize, latency| {
+        let in_flight = InFlight::new(Arc::clone(&group.children[index]));
+        group.observe_choice(&in_flight, Outcome::Answered(200), latency, at(3));
+    };
+    for (index, latency) in [(0, 5), (1, 1), (2, 5), (3, 5)] {
+        answer(index, ms(latency));
+    }
+    assert_eq!(story(&group, me, 4), "bbbb", "all are cold, one is fast");
+    let busy: Vec<_> = (0..3).map(|_| InFlight::new(Arc::clone(&group.children[1]))).collect();
+    assert!(!story(&group, me, 20).contains('b'), "fast, but hot");
+    drop(busy);
+    let failed = InFlight::new(Arc::clone(&group.children[1]));
+    group.observe_choice(&failed, Outcome::Answered(503), Duration::ZERO, at(3));
+    drop(failed);
+    assert!(!story(&group, me, 20).contains('b'), "fast at failing");
 }
