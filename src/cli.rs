@@ -8,6 +8,7 @@
 
 mod check;
 mod dispatch;
+mod explain;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -105,6 +106,9 @@ enum Verb {
 
     /// Show what each child has missed
     Queue(QueueArgs),
+
+    /// Show what an action would cost on each child now, which one it would get, and what was learnt
+    Explain(explain::ExplainArgs),
 }
 
 #[derive(Debug, Args)]
@@ -236,6 +240,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, start_log: fn(Log)) -
         Some(Verb::Status(args)) => dispatch::status(&args),
         Some(Verb::Child(args)) => dispatch::child(&args.socket, args.verb),
         Some(Verb::Queue(args)) => dispatch::queue(&args.socket, args.verb),
+        Some(Verb::Explain(args)) => explain::run(args),
         None => {
             complain("there is no command; try `antiphon --help`");
             ExitCode::from(EXIT_USAGE)
@@ -302,6 +307,8 @@ mod tests {
             "antiphon child probe a",
             "antiphon child flush a",
             "antiphon queue ls --socket /tmp/s",
+            "antiphon explain -c a.toml /action=Query",
+            "antiphon explain --group kv /items/7",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
@@ -320,6 +327,7 @@ mod tests {
             "antiphon child weight a",
             "antiphon child weight a 10001",
             "antiphon queue",
+            "antiphon explain",
             "antiphon status --socket /a -c b",
         ] {
             assert!(parse(line).is_err(), "{line}");

@@ -8,6 +8,7 @@ pub mod aci;
 pub mod admin;
 pub mod client;
 mod error;
+pub mod explain;
 pub mod front;
 mod listen;
 pub mod metrics;
@@ -24,6 +25,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use admin::{ChildName, ChildVerb, Command};
 pub use error::StartError;
+pub use explain::Question;
 pub use front::Front;
 
 use self::admin::Desk;

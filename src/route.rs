@@ -31,6 +31,6 @@ pub use child::{Admin, Child, Counters, InFlight, Shown, Standing, Why};
 pub use chooser::Chooser;
 pub use group::{ChildTimeouts, GroupShared, GroupTable, Outcome};
 pub use health::{Health, Step};
-pub use policy::{Choice, NoChoice, Policy, select};
+pub use policy::{Choice, Explanation, Judged, NoChoice, Policy, select};
 pub use set::ChildSet;
 pub use table::{HostPattern, ListenerTable, Route, RouteTable};

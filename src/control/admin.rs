@@ -12,6 +12,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
+use super::explain::{self, Question};
 use super::front::View;
 use super::status::Status;
 use super::{aci, metrics, queue};
@@ -29,6 +30,8 @@ pub enum Command {
     ChildList,
     /// What each child has missed.
     QueueList,
+    /// What an action would cost on each child.
+    Explain(Question),
     /// An order about a child.
     Child(ChildName, ChildVerb),
 }
@@ -266,6 +269,7 @@ pub fn router(desk: Desk, guarded: bool) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(|State(desk): State<Desk>| async move { metrics_answer(&desk) }))
         .route("/status", get(status))
+        .route("/explain", get(explain::serve))
         .route("/v1/queue", get(|State(desk): State<Desk>| async move { axum::Json(queue::of(&desk.view)) }))
         .route("/v1/children/{group}/{name}/{verb}", post(order_in_group))
         .route("/v1/children/{name}/{verb}", post(order))

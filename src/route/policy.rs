@@ -12,6 +12,7 @@
 //! 2. up, with weight 0: the last resort, under every policy;
 //! 3. suspect. It did not answer something a moment ago and a probe is on its way; a read may try it rather than fail.
 
+mod explain;
 pub mod failover;
 mod least;
 mod p2c;
@@ -22,6 +23,8 @@ mod simple;
 
 use std::fmt;
 use std::str::FromStr;
+
+pub use explain::{Explanation, Judged};
 
 use super::child::{Admin, Child, InFlight, Standing};
 use super::chooser::Chooser;

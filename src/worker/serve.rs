@@ -282,9 +282,9 @@ fn label(group: &GroupTable, decision: &Decision<'_>, asked: &Asked<'_>, framing
         return Label::NONE;
     }
     let body_bytes = match (asked.body, framing) {
-        (Some(body), _) => Some(body.len() as u64),
-        (None, Framing::Length(length)) => Some(length),
-        (None, _) => None,
+        (Some(body), _) => body.len() as u64,
+        (None, Framing::Length(length)) => length,
+        (None, _) => 0,
     };
     Label::of(group.rules.dialect(), decision, asked, group.cost.size_parameter.as_deref(), body_bytes)
 }

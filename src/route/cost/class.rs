@@ -89,13 +89,32 @@ impl Classes {
         if label.size == 0 { by_name } else { self.entry(label.key(label.size), by_name, label, now_s) }
     }
 
-    fn entry(&self, key: u64, parent: usize, label: &Label, now_s: u32) -> usize {
+    /// The place of this label's class, if it has one, else that of the coarser one.
+    pub(super) fn known(&self, label: &Label) -> usize {
+        if label.name == 0 {
+            return ALL;
+        }
+        let find = |key: u64| {
+            let found = self.places(key).find(|place| self.classes[*place].key.load(Ordering::Relaxed) == key);
+            found.unwrap_or(ALL)
+        };
+        match find(label.key(label.size)) {
+            ALL => find(label.key(0)),
+            place => place,
+        }
+    }
+
+    /// Where a key may be, in the order of looking.
+    fn places(&self, key: u64) -> impl Iterator<Item = usize> {
         let others = self.classes.len() - 1;
         let first = (key >> 32) as usize % others;
-        let places = (0..COST_CLASS_LOOKS_MAX).map(|look| 1 + (first + look) % others);
+        (0..COST_CLASS_LOOKS_MAX).map(move |look| 1 + (first + look) % others)
+    }
+
+    fn entry(&self, key: u64, parent: usize, label: &Label, now_s: u32) -> usize {
         // The first that may be taken; an empty one ends the search, for none is ever emptied again.
         let mut free = None;
-        for place in places {
+        for place in self.places(key) {
             let class = &self.classes[place];
             let there = class.key.load(Ordering::Relaxed);
             if there == key {

@@ -64,18 +64,18 @@ impl Label {
         label.sized(size)
     }
 
-    /// A request that has been classified. `size_parameter` is the number in it that tells its size; without one, its
-    /// body does.
+    /// A request that has been classified. `size_parameter` is the number in it that tells its size; without one, the
+    /// length of its body does, where that is known.
     #[must_use]
     pub fn of(
         dialect: Dialect,
         decision: &Decision<'_>,
         asked: &Asked<'_>,
         size_parameter: Option<&str>,
-        body_bytes: Option<u64>,
+        body_bytes: u64,
     ) -> Self {
         let told = size_parameter.and_then(|name| numeric_parameter(asked, name));
-        let size = told.or(body_bytes.filter(|bytes| *bytes > 0));
+        let size = told.or(Some(body_bytes).filter(|bytes| *bytes > 0));
         match dialect {
             Dialect::Aci => Self::of_action(decision.name.as_str(), size),
             Dialect::Http => Self::of_path(asked.method, asked.target, size),

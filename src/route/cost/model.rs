@@ -108,13 +108,17 @@ impl Model {
         (standing.load.charge(Some(prediction.service_us)).0, dispatch)
     }
 
+    /// What would be predicted of an action of this kind, and the class that it would be predicted by. Makes no class.
+    pub(in crate::route) fn look_up(&self, label: &Label) -> (Prediction, Option<ClassView>) {
+        let class = self.classes.known(label);
+        let expected = self.classes.expected(class);
+        let prediction = Prediction { class, service_us: expected.mean_us, samples: expected.count };
+        (prediction, self.classes.view_of(class))
+    }
+
     /// The classes that were learnt, everything first, then the most seen.
     pub(in crate::route) fn classes(&self) -> Vec<ClassView> {
         self.classes.view()
-    }
-
-    pub(in crate::route) fn class(&self, prediction: &Prediction) -> Option<ClassView> {
-        self.classes.view_of(prediction.class)
     }
 
     /// The learnt slots.

@@ -31,9 +31,15 @@ pub(super) fn choose(candidates: &Candidates<'_>, me: &mut Chooser, label: &Labe
 pub(in crate::route) fn dispatch(group: &GroupTable, child: &Arc<Child>, label: &Label, now: Time) -> InFlight {
     let model = &group.shared.cost;
     let prediction = model.predict(label, now);
-    let terms = model.terms(child.cost(), &model.group(&group.cost), 100, &prediction, now);
+    let terms = terms(group, child, &prediction, now);
     let (charge, dispatch) = model.dispatch(child.cost(), &terms, &prediction, false, now);
     InFlight::charged(Arc::clone(child), charge, dispatch)
+}
+
+/// What an action of which this is predicted would cost on a child.
+pub(super) fn terms(group: &GroupTable, child: &Child, prediction: &Prediction, now: Time) -> Terms {
+    let model = &group.shared.cost;
+    model.terms(child.cost(), &model.group(&group.cost), child.weight().max(1), prediction, now)
 }
 
 /// The cheapest candidate, or one that nobody has chosen for long: what is known of it may not be true any more.
