@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use antiphon::action::UnknownOutcome;
 use antiphon::limits::{RING_BYTES_MAX, RING_SLOTS};
-use antiphon::mirror::{Budget, Change, Order, Read, Wake, What, ring};
+use antiphon::mirror::{Budget, Change, OnUnknown, Order, Read, Wake, What, ring};
 use antiphon::time::Time;
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -27,6 +27,8 @@ fn change(body: &Bytes) -> Arc<Change> {
         applied: Arc::new([]),
         name: "put".into(),
         live: false,
+        on_unknown: OnUnknown::default(),
+        key: None,
         children: 3,
         submitted: Time::ZERO,
         charge: Budget::new(body.len()).charge(body.len()).expect("room for one"),

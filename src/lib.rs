@@ -67,6 +67,7 @@ pub mod demo;
 pub mod error;
 pub mod http;
 pub mod io;
+pub mod journal;
 pub mod limits;
 pub mod mirror;
 pub mod probe;

@@ -20,6 +20,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("action", &["http"]),
     ("route", &["action", "probe"]),
     ("mirror", &["action", "route", "probe"]),
+    ("journal", &["action", "route", "mirror"]),
     ("config", &["http", "action", "route", "discovery", "probe", "switchover", "mirror", "journal"]),
     ("control", &["worker"]),
     ("main", &["cli", "demo"]),

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use super::Wake;
 use super::ack::{Class, End, Level, Report, vote};
 use super::budget::Charge;
+use super::durable::{ClientKey, OnUnknown};
 use crate::action::UnknownOutcome;
 use crate::error::Fault;
 use crate::route::ChildSet;
@@ -43,6 +44,10 @@ pub struct Order {
     pub name: Box<str>,
     /// A live change: every child must take it now, or none does.
     pub live: bool,
+    /// What ends a doubt that all children share.
+    pub on_unknown: OnUnknown,
+    /// By what a repeated request is known.
+    pub key: Option<Arc<ClientKey>>,
     /// How many children the group has.
     pub children: usize,
     /// When the request was complete.
@@ -65,6 +70,10 @@ pub struct Change {
     pub name: Box<str>,
     /// A live change: it waits for no child and is sent to each at most once.
     pub live: bool,
+    /// What ends a doubt that all children share.
+    pub on_unknown: OnUnknown,
+    /// By what a repeated request is known.
+    pub key: Option<Arc<ClientKey>>,
     /// When the request was complete.
     pub submitted: Time,
     admission: OnceLock<Admission>,
@@ -143,6 +152,8 @@ impl Change {
             applied: order.applied,
             name: order.name,
             live: order.live,
+            on_unknown: order.on_unknown,
+            key: order.key,
             submitted: order.submitted,
             admission: OnceLock::new(),
             rows: (0..order.children).map(|_| Row::default()).collect(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Budget, Change, Do, Lane, Level, MirrorGroup, Order, Sequencer, Setup, Waiting, Wake};
+use super::{Budget, Change, Do, Lane, Level, MirrorGroup, OnUnknown, Order, Sequencer, Setup, Waiting, Wake};
 use crate::action::UnknownOutcome;
 use crate::probe::Failure;
 use crate::route::{Policy, testing};
@@ -106,6 +106,8 @@ fn order(group: &MirrorGroup, unknown_outcome: UnknownOutcome, body: &[u8], now:
         applied: Arc::new([405]),
         name: "test".into(),
         live: false,
+        on_unknown: OnUnknown::default(),
+        key: None,
         children: group.table().children.len(),
         submitted: now,
         charge: Budget::new(1 << 30).charge(body.len()).expect("room"),

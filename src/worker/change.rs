@@ -11,7 +11,7 @@ use crate::error::Fault;
 use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward, reply};
 use crate::io::exec::Conn;
 use crate::io::op::Piece;
-use crate::mirror::{self, Change, Decision, Order};
+use crate::mirror::{self, Change, Decision, OnUnknown, Order};
 use crate::route::GroupTable;
 use crate::worker::held::{self, Held};
 use crate::worker::serve::{Answered, Desk, Next};
@@ -72,6 +72,8 @@ pub(crate) async fn change(
         applied: action.applied(),
         name: action.name.as_str().into(),
         live: action.class == action::Class::LiveChange,
+        on_unknown: OnUnknown::default(),
+        key: None,
         children: group.children.len(),
         submitted: worker.io.now(),
         charge,

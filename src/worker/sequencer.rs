@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
     use crate::action::UnknownOutcome;
-    use crate::mirror::{Budget, Change, Level, MirrorGroup, Order, Setup};
+    use crate::mirror::{Budget, Change, Level, MirrorGroup, OnUnknown, Order, Setup};
     use crate::route::{Policy, testing};
 
     fn group(wake: &Arc<SequencerWake>) -> (Arc<MirrorGroup>, Sequencer) {
@@ -140,6 +140,8 @@ mod tests {
             applied: Arc::new([]),
             name: "test".into(),
             live: false,
+            on_unknown: OnUnknown::default(),
+            key: None,
             children: group.table().children.len(),
             submitted: now(),
             charge: Budget::new(0).charge(0).expect("nothing fits"),

@@ -1,0 +1,6 @@
+//! The journal: a group's changes and what became of them, in files that outlive us.
+//!
+//! It keeps what [`mirror::durable`](crate::mirror::durable) asks for. [`record`] is the format, octet by octet, and pure;
+//! the folder `segment` touches the disk, behind a trait that tests can fault.
+
+pub mod record;
