@@ -4,6 +4,7 @@
 //! `cargo bench --bench balance` runs the simulation; `perf/balance` runs it and the real thing. Deterministic: it says
 //! nothing about this machine. Variables: ACTIONS (350000), SEEDS (2), SCENARIOS (part of a name; all), LOADS.
 
+#[allow(dead_code, reason = "shared with the tests")]
 mod world;
 
 use antiphon::route::Policy;
@@ -75,7 +76,7 @@ fn table(scenario: &Scenario, actions: usize, seeds: u64) {
 fn mean(scenario: &Scenario, chooses: Chooses, actions: usize, seeds: u64) -> Figures {
     let mut sum = Figures::default();
     for seed in 1..=seeds {
-        let one = run(scenario, chooses, actions, seed);
+        let (one, _) = run(scenario, chooses, actions, seed);
         let share = 1.0 / seeds as f64;
         sum.mean += share * one.mean;
         sum.p50 += share * one.p50;

@@ -11,7 +11,9 @@ use std::time::Duration;
 use antiphon::action::{Class, Dialect, RuleSet, Rules};
 use antiphon::probe::{self, Failure};
 use antiphon::route::cost::{self, Label};
-use antiphon::route::{Child, ChildSet, ChildTimeouts, Choice, Chooser, GroupShared, GroupTable, Outcome, Policy, select};
+use antiphon::route::{
+    Child, ChildSet, ChildTimeouts, Choice, Chooser, GroupShared, GroupTable, Outcome, Policy, select,
+};
 use antiphon::sync::Arc;
 use antiphon::time::Time;
 
@@ -33,6 +35,8 @@ pub(crate) enum Fate {
     BlackHole,
     /// For two tenths it is down; then it is back, for five seconds at a fifth of its speed.
     Returns,
+    /// For two tenths it is down; then it is back.
+    Recovers,
 }
 
 /// A scenario.
@@ -87,10 +91,22 @@ impl Scenario {
     pub(crate) fn with_many_classes(mut self) -> Self {
         let mut dice = Dice(77);
         let sum: f64 = (1..=200).map(|rank| 1.0 / f64::from(rank)).sum();
-        self.classes = (1..=200)
-            .map(|rank| (1.0 / f64::from(rank) / sum, 500.0 * (1.5 * dice.normal()).exp(), 0.6))
-            .collect();
+        self.classes =
+            (1..=200).map(|rank| (1.0 / f64::from(rank) / sum, 500.0 * (1.5 * dice.normal()).exp(), 0.6)).collect();
         self
+    }
+
+    /// Everything takes this many times as long.
+    #[must_use]
+    pub(crate) fn slower(mut self, factor: f64) -> Self {
+        self.classes.iter_mut().for_each(|class| class.1 *= factor);
+        self
+    }
+
+    /// The mean of a class, in microseconds.
+    pub(crate) fn class_mean_us(&self, class: usize) -> f64 {
+        let (_, median, sigma) = self.classes[class];
+        median * (sigma * sigma / 2.0).exp()
     }
 
     fn mean_us(&self) -> f64 {
@@ -122,8 +138,22 @@ pub(crate) struct Figures {
     pub(crate) short_p99: f64,
     /// Share of the actions that failed.
     pub(crate) errors: f64,
-    /// Share of the actions that went to the child with a fate, after it had met it.
+    /// Share of the actions that went to the child with a fate: before it, from its beginning on, and from 15 s after
+    /// its end on.
+    pub(crate) share_before: f64,
     pub(crate) fated_share: f64,
+    pub(crate) share_after: f64,
+}
+
+/// What the model had learnt at the end.
+#[derive(Clone, Debug)]
+pub(crate) struct Learnt {
+    pub(crate) slots: u32,
+    /// By child.
+    pub(crate) slowness: Vec<f64>,
+    pub(crate) shares: Vec<bool>,
+    /// By class, in microseconds.
+    pub(crate) means_us: Vec<f64>,
 }
 
 /// Who chooses.
@@ -136,7 +166,7 @@ pub(crate) enum Chooses {
 }
 
 /// Runs `actions` of a scenario; the first tenth is not counted.
-pub(crate) fn run(scenario: &Scenario, chooses: Chooses, actions: usize, seed: u64) -> Figures {
+pub(crate) fn run(scenario: &Scenario, chooses: Chooses, actions: usize, seed: u64) -> (Figures, Learnt) {
     let mut world = World::new(scenario, chooses, actions, seed);
     let mut arrivals = Arrivals::new(scenario, seed);
     for number in 0..actions {
@@ -145,7 +175,8 @@ pub(crate) fn run(scenario: &Scenario, chooses: Chooses, actions: usize, seed: u
         world.arrive(number, arrival);
     }
     world.until(u64::MAX);
-    world.figures()
+    let learnt = world.learnt();
+    (world.figures(), learnt)
 }
 
 struct Arrival {
@@ -241,8 +272,8 @@ struct World<'s> {
     latencies: Vec<Vec<u64>>,
     failed: usize,
     counted: usize,
-    fated: usize,
-    after_fate: usize,
+    /// Before a fate, from then on, and long after it: to the child that has it, and to all.
+    fated: [(usize, usize); 3],
     /// When fate begins and ends, in nanoseconds.
     fate: (u64, u64),
     is_down: bool,
@@ -258,7 +289,7 @@ impl<'s> World<'s> {
         let fate = match scenario.fate {
             Fate::None => (u64::MAX, u64::MAX),
             Fate::BlackHole => (1_000_000_000 + 3 * tenth, 1_000_000_000 + 7 * tenth),
-            Fate::Returns => (1_000_000_000 + 3 * tenth, 1_000_000_000 + 5 * tenth),
+            Fate::Returns | Fate::Recovers => (1_000_000_000 + 3 * tenth, 1_000_000_000 + 5 * tenth),
         };
         let mut dice = Dice(seed ^ 0x5c2);
         let servers = (0..scenario.speeds.len())
@@ -282,8 +313,7 @@ impl<'s> World<'s> {
             latencies: vec![Vec::new(); scenario.classes.len()],
             failed: 0,
             counted: 0,
-            fated: 0,
-            after_fate: 0,
+            fated: [(0, 0); 3],
             fate,
             is_down: false,
         }
@@ -323,7 +353,10 @@ impl<'s> World<'s> {
             Chooses::Oracle => None,
             Chooses::Policy(..) => {
                 let me = &mut self.choosers[worker];
-                Some(select(&self.group, me, &self.labels[arrival.class], &ChildSet::new(), 0, now).expect("a child is up"))
+                Some(
+                    select(&self.group, me, &self.labels[arrival.class], &ChildSet::new(), 0, now)
+                        .expect("a child is up"),
+                )
             }
         };
         let child = match &choice {
@@ -332,12 +365,21 @@ impl<'s> World<'s> {
                 .min_by_key(|child| self.servers[*child].fifo_end(arrival.at, arrival.work_us).1)
                 .expect("there are children"),
         };
-        if arrival.at >= self.fate.0 && counted {
-            self.after_fate += 1;
-            self.fated += usize::from(child == FATED);
+        let long_after = arrival.at >= self.fate.1.saturating_add(15_000_000_000);
+        for (counts, then) in
+            self.fated.iter_mut().zip([arrival.at < self.fate.0, arrival.at >= self.fate.0, long_after])
+        {
+            if then && counted {
+                counts.0 += usize::from(child == FATED);
+                counts.1 += 1;
+            }
         }
         self.running.push(Running { choice, child, class: arrival.class, began: arrival.at, counted });
-        if self.scenario.fate == Fate::BlackHole && child == FATED && arrival.at >= self.fate.0 && arrival.at < self.fate.1 {
+        if self.scenario.fate == Fate::BlackHole
+            && child == FATED
+            && arrival.at >= self.fate.0
+            && arrival.at < self.fate.1
+        {
             return self.push(arrival.at + 100_000, What::Fails { action: number });
         }
         match self.scenario.discipline {
@@ -355,7 +397,7 @@ impl<'s> World<'s> {
 
     /// The fated child goes down, or comes back.
     fn meet_fate(&mut self, now: u64) {
-        if self.scenario.fate != Fate::Returns {
+        if !matches!(self.scenario.fate, Fate::Returns | Fate::Recovers) {
             return;
         }
         let should_be_down = now >= self.fate.0 && now < self.fate.1;
@@ -392,7 +434,20 @@ impl<'s> World<'s> {
         debug_assert!(running.child < self.servers.len());
     }
 
+    fn learnt(&self) -> Learnt {
+        let now = Time::from_nanos(1);
+        let told = self.group.explain(&self.labels[0], now);
+        let mean = |label| self.group.explain(label, now).prediction.service_us;
+        Learnt {
+            slots: told.slots,
+            slowness: told.children.iter().map(|child| child.seen.slowness).collect(),
+            shares: told.children.iter().map(|child| child.seen.shares).collect(),
+            means_us: self.labels.iter().map(mean).collect(),
+        }
+    }
+
     fn figures(self) -> Figures {
+        let share = |when: usize| self.fated[when].0 as f64 / self.fated[when].1.max(1) as f64;
         for child in &self.group.children {
             assert_eq!(child.load(), 0, "all that began has ended");
         }
@@ -410,7 +465,9 @@ impl<'s> World<'s> {
             p999: us(&all, 0.999),
             short_p99: us(&first, 0.99),
             errors: self.failed as f64 / self.counted.max(1) as f64,
-            fated_share: self.fated as f64 / self.after_fate.max(1) as f64,
+            share_before: share(0),
+            fated_share: share(1),
+            share_after: share(2),
         }
     }
 }

@@ -57,3 +57,6 @@ impl Default for Options {
         }
     }
 }
+
+#[cfg(all(test, not(antiphon_loom)))]
+mod tests;
