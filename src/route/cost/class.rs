@@ -186,8 +186,8 @@ impl Classes {
 
     /// All that have samples, everything first, then the most seen.
     pub(super) fn view(&self) -> Vec<ClassView> {
-        let mut list: Vec<_> = (0..self.classes.len()).filter_map(|place| self.view_of(place)).collect();
-        list[..].sort_by(|a, b| (b.name == "*", b.samples).cmp(&(a.name == "*", a.samples)));
+        let mut list: Vec<ClassView> = (0..self.classes.len()).filter_map(|place| self.view_of(place)).collect();
+        list.sort_by_key(|class| std::cmp::Reverse((class.name == "*", class.samples)));
         list
     }
 

@@ -75,7 +75,7 @@ impl Label {
         body_bytes: u64,
     ) -> Self {
         let told = size_parameter.and_then(|name| numeric_parameter(asked, name));
-        let size = told.or(Some(body_bytes).filter(|bytes| *bytes > 0));
+        let size = told.or_else(|| Some(body_bytes).filter(|bytes| *bytes > 0));
         match dialect {
             Dialect::Aci => Self::of_action(decision.name.as_str(), size),
             Dialect::Http => Self::of_path(asked.method, asked.target, size),

@@ -109,7 +109,7 @@ proptest! {
     #[test]
     fn one_more_action_never_makes_it_cheaper((remaining, slots, shares) in any_sight(), more in 1_u32..4_000_000, p in 1.0_f64..1e7) {
         let before = Sight { shares, ..sight(&remaining, slots) };
-        let mut fuller = remaining.clone();
+        let mut fuller = remaining;
         fuller.push(more);
         let after = Sight { shares, ..sight(&fuller, slots) };
         prop_assert!(cost(&after, p) >= cost(&before, p) * (1.0 - 1e-9), "{} then {}", cost(&before, p), cost(&after, p));
