@@ -120,7 +120,7 @@ impl Scenario {
     }
 
     /// Actions a second that all children together can do.
-    fn capacity(&self) -> f64 {
+    pub(crate) fn capacity(&self) -> f64 {
         // Of four seconds 100 ms are paused, and a fifth of the rest is at half speed.
         let available = if self.varying { 0.975 * 0.9 } else { 1.0 };
         self.speeds.iter().sum::<f64>() * self.slots as f64 * available / (self.mean_us() / 1e6)
@@ -168,7 +168,7 @@ pub(crate) enum Chooses {
 /// Runs `actions` of a scenario; the first tenth is not counted.
 pub(crate) fn run(scenario: &Scenario, chooses: Chooses, actions: usize, seed: u64) -> (Figures, Learnt) {
     let mut world = World::new(scenario, chooses, actions, seed);
-    let mut arrivals = Arrivals::new(scenario, seed);
+    let mut arrivals = Arrivals::new(seed);
     for number in 0..actions {
         let arrival = arrivals.next(scenario);
         world.until(arrival.at);
@@ -179,13 +179,18 @@ pub(crate) fn run(scenario: &Scenario, chooses: Chooses, actions: usize, seed: u
     (world.figures(), learnt)
 }
 
-struct Arrival {
-    at: u64,
-    class: usize,
-    work_us: f64,
+/// One action.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// In nanoseconds; the first second is empty.
+    pub(crate) at: u64,
+    pub(crate) class: usize,
+    /// What it takes at speed 1.
+    pub(crate) work_us: f64,
 }
 
-struct Arrivals {
+/// The actions of a run, in order.
+pub(crate) struct Arrivals {
     dice: Dice,
     /// Of sizes: apart, so that scenarios with one seed have the same.
     sizes: Dice,
@@ -193,11 +198,11 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    fn new(_: &Scenario, seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { dice: Dice(seed ^ 0xa11), sizes: Dice(seed ^ 0x517e), now: 1e9 }
     }
 
-    fn next(&mut self, scenario: &Scenario) -> Arrival {
+    pub(crate) fn next(&mut self, scenario: &Scenario) -> Arrival {
         // A burst takes 50 ms of 400; between bursts it is quieter, so that the load is as told.
         let in_burst = scenario.burst > 1.0 && (self.now as u64) % 400_000_000 < 50_000_000;
         let factor = match (scenario.burst > 1.0, in_burst) {
@@ -223,7 +228,7 @@ impl Arrivals {
 }
 
 /// A child's true state.
-struct Server {
+pub(crate) struct Server {
     /// From each of these moments on, this speed.
     script: Vec<(u64, f64)>,
     /// Where in the script we are.
@@ -291,10 +296,7 @@ impl<'s> World<'s> {
             Fate::BlackHole => (1_000_000_000 + 3 * tenth, 1_000_000_000 + 7 * tenth),
             Fate::Returns | Fate::Recovers => (1_000_000_000 + 3 * tenth, 1_000_000_000 + 5 * tenth),
         };
-        let mut dice = Dice(seed ^ 0x5c2);
-        let servers = (0..scenario.speeds.len())
-            .map(|child| Server::new(scenario, child, duration + 60_000_000_000, fate, &mut dice))
-            .collect();
+        let servers = servers(scenario, duration, fate, seed);
         let label = |class: usize| match scenario.labelled {
             true => Label::of_path(b"GET", format!("/class-{}", letters(class)).as_bytes(), None),
             false => Label::of_path(b"GET", b"/", None),
@@ -384,8 +386,7 @@ impl<'s> World<'s> {
         }
         match self.scenario.discipline {
             Discipline::Fifo => {
-                let (slot, end) = self.servers[child].fifo_end(arrival.at, arrival.work_us);
-                self.servers[child].free[slot] = end;
+                let end = self.servers[child].fifo_begin(arrival.at, arrival.work_us);
                 self.push(end, What::End { action: number });
             }
             Discipline::Shared => {
@@ -546,9 +547,16 @@ impl Server {
     }
 
     /// The slot that an action would get, and when it would end.
-    fn fifo_end(&self, now: u64, work_us: f64) -> (usize, u64) {
+    pub(crate) fn fifo_end(&self, now: u64, work_us: f64) -> (usize, u64) {
         let (slot, free) = self.free.iter().copied().enumerate().min_by_key(|(_, free)| *free).expect("a slot");
         (slot, self.done(free.max(now), work_us, 1.0))
+    }
+
+    /// Takes the slot; tells when the action will end.
+    pub(crate) fn fifo_begin(&mut self, now: u64, work_us: f64) -> u64 {
+        let (slot, end) = self.fifo_end(now, work_us);
+        self.free[slot] = end;
+        end
     }
 
     fn share(&self, slots: usize) -> f64 {
@@ -582,6 +590,13 @@ impl Server {
     }
 }
 
+/// The children of a scenario, with their scripts for so many nanoseconds; fate begins and ends at these.
+pub(crate) fn servers(scenario: &Scenario, duration: u64, fate: (u64, u64), seed: u64) -> Vec<Server> {
+    let mut dice = Dice(seed ^ 0x5c2);
+    let script = duration + 60_000_000_000;
+    (0..scenario.speeds.len()).map(|child| Server::new(scenario, child, script, fate, &mut dice)).collect()
+}
+
 fn group(scenario: &Scenario, chooses: Chooses) -> GroupTable {
     let (policy, quantile) = match chooses {
         Chooses::Policy(policy, quantile) => (policy, quantile),
@@ -607,7 +622,7 @@ fn group(scenario: &Scenario, chooses: Chooses) -> GroupTable {
 }
 
 /// A name without digits, so that it is not taken for an id.
-fn letters(number: usize) -> String {
+pub(crate) fn letters(number: usize) -> String {
     number.to_string().bytes().map(|digit| char::from(digit - b'0' + b'g')).collect()
 }
 
