@@ -221,6 +221,7 @@ pub const RETRY_SAVED_MAX: u16 = 512;
 /// Classes of actions that a group's cost model keeps apart: 64 octets each. Sites have dozens; what is beyond goes by
 /// the coarser class.
 pub const COST_CLASSES_MAX: usize = 1024;
+const _: () = assert!(COST_CLASSES_MAX.is_power_of_two(), "a place is a key's lower bits");
 /// Places at which a class is looked for: the bound of what a made-up path costs a choice.
 pub const COST_CLASS_LOOKS_MAX: usize = 8;
 /// Up to so many children `predictive` looks at each: below a tenth of a microsecond.

@@ -31,7 +31,7 @@ pub use label::Label;
 pub use model::Prediction;
 pub(super) use model::{Dispatch, Model};
 pub use standing::Seen;
-pub(super) use standing::Standing;
+pub(super) use standing::{Group, Standing};
 pub use terms::Terms;
 
 /// What an operator may set of the model, for a group.

@@ -85,17 +85,10 @@ impl Load {
         count_of(self.total.load(Ordering::Relaxed))
     }
 
-    /// The count, with the buckets only where it is `slots` or more: with fewer nobody waits.
-    pub(in crate::route) fn backlog(&self, slots: u32) -> Backlog {
-        let mut backlog = Backlog { count: self.count(), ..Backlog::default() };
-        if backlog.count >= slots {
-            for (i, bucket) in self.buckets.iter().enumerate() {
-                let word = bucket.load(Ordering::Relaxed);
-                backlog.counts[i] = count_of(word);
-                backlog.sums_us[i] = word & SUM_MASK;
-            }
-        }
-        backlog
+    /// All of it.
+    pub(in crate::route) fn backlog(&self) -> Backlog {
+        let words: [u64; BUCKETS] = std::array::from_fn(|bucket| self.buckets[bucket].load(Ordering::Relaxed));
+        Backlog { count: self.count(), counts: words.map(count_of), sums_us: words.map(|word| word & SUM_MASK) }
     }
 
     /// Is every word 0?
@@ -140,7 +133,7 @@ mod tests {
         let load = Load::new();
         let held: Vec<_> = (0..(1 << 20) - 1).map(|_| load.charge(Some(1e6)).0).collect();
         assert_eq!(load.count(), (1 << 20) - 1);
-        let backlog = load.backlog(1);
+        let backlog = load.backlog();
         assert_eq!(backlog.sums_us[6], 1_000_000 * ((1 << 20) - 1));
         held.into_iter().for_each(|charge| load.discharge(charge));
         assert!(load.is_idle());
@@ -169,7 +162,7 @@ mod tests {
                     let (_, charge) = held.swap_remove(us as usize % held.len());
                     load.discharge(charge);
                 }
-                let backlog = load.backlog(0);
+                let backlog = load.backlog();
                 prop_assert_eq!(backlog.count as usize, held.len());
                 for bucket in 0..BUCKETS {
                     let here: Vec<_> = held.iter().filter(|(us, _)| bucket_of(*us) == bucket).collect();
@@ -214,7 +207,7 @@ mod loom_tests {
             let held = load.charge(Some(5_000.0)).0;
             let other = load.clone();
             let thread = loom::thread::spawn(move || other.discharge(other.charge(Some(5_000.0)).0));
-            let backlog = load.backlog(0);
+            let backlog = load.backlog();
             assert!(backlog.count >= 1 && backlog.counts[3] >= 1 && backlog.sums_us[3] >= 5_000);
             thread.join().unwrap();
             load.discharge(held);

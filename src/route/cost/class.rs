@@ -85,8 +85,13 @@ impl Classes {
         if label.name == 0 {
             return ALL;
         }
+        let key = label.key(label.size);
+        if let Some(place) = self.find(key) {
+            self.classes[place].touch(now_s);
+            return place;
+        }
         let by_name = self.entry(label.key(0), ALL, label, now_s);
-        if label.size == 0 { by_name } else { self.entry(label.key(label.size), by_name, label, now_s) }
+        if label.size == 0 { by_name } else { self.entry(key, by_name, label, now_s) }
     }
 
     /// The place of this label's class, if it has one, else that of the coarser one.
@@ -94,21 +99,18 @@ impl Classes {
         if label.name == 0 {
             return ALL;
         }
-        let find = |key: u64| {
-            let found = self.places(key).find(|place| self.classes[*place].key.load(Ordering::Relaxed) == key);
-            found.unwrap_or(ALL)
-        };
-        match find(label.key(label.size)) {
-            ALL => find(label.key(0)),
-            place => place,
-        }
+        self.find(label.key(label.size)).or_else(|| self.find(label.key(0))).unwrap_or(ALL)
+    }
+
+    fn find(&self, key: u64) -> Option<usize> {
+        self.places(key).find(|place| self.classes[*place].key.load(Ordering::Relaxed) == key)
     }
 
     /// Where a key may be, in the order of looking.
     fn places(&self, key: u64) -> impl Iterator<Item = usize> {
-        let others = self.classes.len() - 1;
-        let first = (key >> 32) as usize % others;
-        (0..COST_CLASS_LOOKS_MAX).map(move |look| 1 + (first + look) % others)
+        let first = (key >> 32) as usize;
+        // The first place is everything's, so a look that falls there goes to the next.
+        (0..COST_CLASS_LOOKS_MAX).map(move |look| ((first + look) % COST_CLASSES_MAX).max(1))
     }
 
     fn entry(&self, key: u64, parent: usize, label: &Label, now_s: u32) -> usize {

@@ -6,7 +6,7 @@ use super::class::{ClassView, Classes};
 use super::label::Label;
 use super::learn::{SLOTS, SlotsLearnt};
 use super::standing::{F32, Group, Standing};
-use super::terms::{Terms, latency_us};
+use super::terms::{Terms, Way, latency_us};
 use super::{Charge, Options};
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Time;
@@ -68,18 +68,6 @@ impl Model {
         }
     }
 
-    /// What an action would cost on a child.
-    pub(in crate::route) fn terms(
-        &self,
-        standing: &Standing,
-        group: &Group,
-        weight: u32,
-        prediction: &Prediction,
-        now: Time,
-    ) -> Terms {
-        Terms::of(&standing.sight(group, weight, now), prediction.service_us)
-    }
-
     /// The action goes to this child: charges it, and keeps what was true. `watch_slots` for one in eight.
     pub(in crate::route) fn dispatch(
         &self,
@@ -91,8 +79,8 @@ impl Model {
     ) -> (Charge, Dispatch) {
         let slots_given = standing.judged.slots.load(Ordering::Relaxed) > 0;
         let by_slots = (watch_slots && !slots_given).then(|| {
-            let backlog = standing.load.backlog(0);
-            SLOTS.map(|slots| latency_us(&backlog, slots, terms.shares, prediction.service_us) as f32)
+            let backlog = standing.load.backlog();
+            SLOTS.map(|slots| latency_us(&backlog, Way { slots, shares: terms.shares }, prediction.service_us) as f32)
         });
         standing.on_chosen(now);
         let dispatch = Dispatch {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::cell::Load;
-use super::terms::{ERROR_US, Sight};
+use super::terms::{ERROR_US, Factors, Terms, Way, harm_us, latency_us};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, CachePadded, Ordering};
 use crate::time::Time;
 
@@ -15,7 +15,7 @@ const START_EXTRA: f64 = 3.0;
 /// Answers it gave while it was calm, after which it is one like the others.
 const START_SAMPLES: u32 = 64;
 /// What a child was chosen last for is noted to this exactness: a busy child's line is then read, not written.
-const CHOSEN_NOTED_EVERY: Duration = Duration::from_secs(1);
+const CHOSEN_NOTED_EVERY_NS: u64 = 1_000_000_000;
 
 /// A number that one thread stores and others read: no sum, so a lost race is a lost sample.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ pub(super) struct Judged {
     pub(super) shares: AtomicBool,
     /// When it came back, in nanoseconds; 0: it was always there, or has been back for long.
     pub(super) returned: AtomicU64,
-    /// When it was chosen last, in nanoseconds, to [`CHOSEN_NOTED_EVERY`].
+    /// When it was chosen last, in nanoseconds, to [`CHOSEN_NOTED_EVERY_NS`].
     chosen: AtomicU64,
 }
 
@@ -154,40 +154,63 @@ impl Standing {
         rtt_us.follow(took_us, if rtt_us.load() == 0.0 { 1.0 } else { 1.0 / 8.0 });
     }
 
-    pub(in crate::route) fn is_away(&self) -> bool {
-        self.judged.away.load(Ordering::Relaxed)
-    }
-
     /// Notes that it is chosen now.
     pub(in crate::route) fn on_chosen(&self, now: Time) {
-        let chosen = Time::from_nanos(self.judged.chosen.load(Ordering::Relaxed));
-        if now.since(chosen) >= CHOSEN_NOTED_EVERY {
+        let chosen = self.judged.chosen.load(Ordering::Relaxed);
+        if now.as_nanos().saturating_sub(chosen) >= CHOSEN_NOTED_EVERY_NS {
             self.judged.chosen.store(now.as_nanos(), Ordering::Relaxed);
         }
     }
 
-    /// Has it been chosen by nobody for this long? True for one caller, who then chooses it.
+    /// Has it been chosen by nobody for this long, and does it have nothing to do? True for one caller, who then
+    /// chooses it.
+    #[inline]
     pub(in crate::route) fn claim_idle(&self, after: Duration, now: Time) -> bool {
         let chosen = self.judged.chosen.load(Ordering::Relaxed);
-        now.since(Time::from_nanos(chosen)) > after
-            && (self.judged.chosen.compare_exchange(chosen, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed))
-                .is_ok()
+        now.as_nanos().saturating_sub(chosen) > after.as_nanos() as u64 && self.claim(chosen, now)
     }
 
-    /// The child as the formulas see it.
-    pub(in crate::route) fn sight(&self, group: &Group, weight: u32, now: Time) -> Sight {
+    #[cold]
+    fn claim(&self, chosen: u64, now: Time) -> bool {
+        let free = self.load.count() == 0 && !self.judged.away.load(Ordering::Relaxed);
         let judged = &*self.judged;
-        let configured = judged.slots.load(Ordering::Relaxed);
+        free && judged.chosen.compare_exchange(chosen, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// What an action of `service_us` would cost here. As [`terms`](Self::terms) has it, without keeping the terms.
+    #[inline]
+    pub(in crate::route) fn cost_us(&self, group: &Group, weight: u32, service_us: f64, now: Time) -> f64 {
+        let way = self.way(group);
+        let count = self.load.count();
+        // With a free slot nobody waits: no need to look at the buckets.
+        let latency_us = if count < way.slots && !way.shares {
+            service_us
+        } else {
+            latency_us(&self.load.backlog(), way, service_us)
+        };
+        self.factors(group, weight, now).cost_us(latency_us, harm_us(count, way, service_us))
+    }
+
+    /// What it would cost, and of what that is made.
+    pub(in crate::route) fn terms(&self, group: &Group, weight: u32, service_us: f64, now: Time) -> Terms {
+        Terms::of(&self.load.backlog(), self.way(group), &self.factors(group, weight, now), service_us)
+    }
+
+    #[inline]
+    fn way(&self, group: &Group) -> Way {
+        let configured = self.judged.slots.load(Ordering::Relaxed);
         let slots = if configured > 0 { configured } else { group.slots };
-        let shares = judged.shares.load(Ordering::Relaxed);
+        Way { slots, shares: self.judged.shares.load(Ordering::Relaxed) }
+    }
+
+    #[inline]
+    fn factors(&self, group: &Group, weight: u32, now: Time) -> Factors {
+        let judged = &*self.judged;
         let returned = judged.returned.load(Ordering::Relaxed);
-        Sight {
-            backlog: self.load.backlog(if shares { 0 } else { slots }),
-            slots,
-            shares,
+        Factors {
             slowness: judged.slowness.load(),
-            weight_factor: if weight == 100 { 1.0 } else { 100.0 / f64::from(weight) },
-            start_factor: if returned == 0 { 1.0 } else { self.start_factor(returned, group.slow_start, now) },
+            weight: if weight == 100 { 1.0 } else { 100.0 / f64::from(weight) },
+            start: if returned == 0 { 1.0 } else { self.start_factor(returned, group.slow_start, now) },
             errors_us: (judged.error_rate.load() - group.error_rate).max(0.0) * ERROR_US,
             spill_us: if judged.away.load(Ordering::Relaxed) { group.spill_us } else { 0.0 },
             rtt_us: judged.rtt_us.load(),

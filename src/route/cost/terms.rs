@@ -13,26 +13,39 @@ const HARM_LINEAR_FROM: f64 = 2.0;
 /// What an error rate of 1 costs, in microseconds: a second.
 pub(super) const ERROR_US: f64 = 1e6;
 
-/// A child as the formulas see it.
+/// What a cost is multiplied by and what is added to it: all that does not depend on what is in flight.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::route) struct Sight {
-    pub(in crate::route) backlog: Backlog,
-    /// At least 1.
-    pub(in crate::route) slots: u32,
-    /// Works on all at once.
-    pub(in crate::route) shares: bool,
+pub(in crate::route) struct Factors {
     /// 1 is the group's median.
     pub(in crate::route) slowness: f64,
     /// 1 for a weight of 100.
-    pub(in crate::route) weight_factor: f64,
+    pub(in crate::route) weight: f64,
     /// 1 but for a while after its return.
-    pub(in crate::route) start_factor: f64,
+    pub(in crate::route) start: f64,
     /// Errors above the group's median, in microseconds.
     pub(in crate::route) errors_us: f64,
     /// For another location, in microseconds.
     pub(in crate::route) spill_us: f64,
     /// The round trip, in microseconds.
     pub(in crate::route) rtt_us: f64,
+}
+
+impl Factors {
+    /// The cost of what takes this long and does this much harm.
+    #[inline]
+    pub(in crate::route) fn cost_us(&self, latency_us: f64, harm_us: f64) -> f64 {
+        let factors = self.slowness * self.weight * self.start;
+        factors * (latency_us + harm_us) + self.rtt_us + self.errors_us + self.spill_us
+    }
+}
+
+/// How a child serves.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::route) struct Way {
+    /// At least 1.
+    pub(in crate::route) slots: u32,
+    /// Works on all at once.
+    pub(in crate::route) shares: bool,
 }
 
 /// What a choice would cost on one child, and of what that is made. Microseconds, unless a name says otherwise.
@@ -66,28 +79,35 @@ pub struct Terms {
 
 impl Terms {
     /// What an action of `service_us` costs.
-    pub(in crate::route) fn of(sight: &Sight, service_us: f64) -> Self {
+    pub(in crate::route) fn of(backlog: &Backlog, way: Way, factors: &Factors, service_us: f64) -> Self {
         Self {
-            in_flight: sight.backlog.count,
-            slots: sight.slots,
-            shares: sight.shares,
-            latency_us: latency_us(&sight.backlog, sight.slots, sight.shares, service_us),
+            in_flight: backlog.count,
+            slots: way.slots,
+            shares: way.shares,
+            latency_us: latency_us(backlog, way, service_us),
             service_us,
-            harm_us: HARM * service_us * harm(sight.backlog.count, sight.slots),
-            slowness: sight.slowness,
-            weight_factor: sight.weight_factor,
-            start_factor: sight.start_factor,
-            errors_us: sight.errors_us,
-            spill_us: sight.spill_us,
-            rtt_us: sight.rtt_us,
+            harm_us: harm_us(backlog.count, way, service_us),
+            slowness: factors.slowness,
+            weight_factor: factors.weight,
+            start_factor: factors.start,
+            errors_us: factors.errors_us,
+            spill_us: factors.spill_us,
+            rtt_us: factors.rtt_us,
         }
     }
 
     /// The cost. Children are compared by it.
     #[must_use]
     pub fn cost_us(&self) -> f64 {
-        let factors = self.slowness * self.weight_factor * self.start_factor;
-        factors * (self.latency_us + self.harm_us) + self.rtt_us + self.errors_us + self.spill_us
+        let factors = Factors {
+            slowness: self.slowness,
+            weight: self.weight_factor,
+            start: self.start_factor,
+            errors_us: self.errors_us,
+            spill_us: self.spill_us,
+            rtt_us: self.rtt_us,
+        };
+        factors.cost_us(self.latency_us, self.harm_us)
     }
 
     /// How long the answer is expected to take.
@@ -98,14 +118,14 @@ impl Terms {
 }
 
 /// How long an action of `service_us` takes on a child that is as fast as the median.
-pub(super) fn latency_us(backlog: &Backlog, slots: u32, shares: bool, service_us: f64) -> f64 {
-    if !shares {
-        return wait_us(backlog, slots) + service_us;
+pub(super) fn latency_us(backlog: &Backlog, way: Way, service_us: f64) -> f64 {
+    if !way.shares {
+        return wait_us(backlog, way.slots) + service_us;
     }
     // Each of the others takes from it as long as both are there.
     let others = |b: usize| (backlog.sums_us[b] as f64).min(f64::from(backlog.counts[b]) * service_us);
     let all: f64 = (0..BUCKETS).map(others).sum();
-    service_us.max((service_us + all) / f64::from(slots))
+    service_us.max((service_us + all) / f64::from(way.slots))
 }
 
 /// When a slot gets free, if all that is there drains in parallel: the level up to which `slots` servers have worked off
@@ -131,8 +151,15 @@ pub(super) fn wait_us(backlog: &Backlog, slots: u32) -> f64 {
     below_us as f64 / f64::from(slots)
 }
 
+/// What an action does to those that come after it.
+#[inline]
+pub(super) fn harm_us(in_flight: u32, way: Way, service_us: f64) -> f64 {
+    HARM * service_us * harm(in_flight, way.slots)
+}
+
 /// The harm's curve over how full the child will be. It never gets flat: the fuller of two children is always the dearer.
-pub(super) fn harm(in_flight: u32, slots: u32) -> f64 {
+#[inline]
+fn harm(in_flight: u32, slots: u32) -> f64 {
     let full = f64::from(in_flight.saturating_add(1)) / f64::from(slots);
     if full <= HARM_LINEAR_FROM {
         full * full.sqrt()

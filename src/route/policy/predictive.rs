@@ -7,7 +7,7 @@ use super::Candidates;
 use crate::limits::{COST_IDLE_MAX, COST_SAMPLE, COST_SCAN_MAX};
 use crate::route::child::{Child, InFlight};
 use crate::route::chooser::Chooser;
-use crate::route::cost::{Label, Prediction, Terms};
+use crate::route::cost::{Group, Label, Prediction, Terms};
 use crate::route::group::GroupTable;
 use crate::sync::Arc;
 use crate::time::Time;
@@ -20,42 +20,48 @@ pub(super) fn choose(candidates: &Candidates<'_>, me: &mut Chooser, label: &Labe
     let group = candidates.group;
     let model = &group.shared.cost;
     let prediction = model.predict(label, candidates.now);
-    let (index, terms) = cheapest(candidates, me, &prediction);
-    let child = &group.children[index];
+    let common = model.group(&group.cost);
+    let index = cheapest(candidates, me, &common, prediction.service_us);
     let watched = me.below(WATCH_EVERY) == 0;
-    let (charge, dispatch) = model.dispatch(child.cost(), &terms, &prediction, watched, candidates.now);
+    send(group, &group.children[index], &common, &prediction, watched, candidates.now)
+}
+
+/// Charges the child with the action.
+fn send(
+    group: &GroupTable,
+    child: &Arc<Child>,
+    common: &Group,
+    prediction: &Prediction,
+    watched: bool,
+    now: Time,
+) -> InFlight {
+    let terms = child.cost().terms(common, child.weight().max(1), prediction.service_us, now);
+    let (charge, dispatch) = group.shared.cost.dispatch(child.cost(), &terms, prediction, watched, now);
     InFlight::charged(Arc::clone(child), charge, dispatch)
 }
 
 /// This child, whatever it costs, charged with the action: a change goes to every child.
 pub(in crate::route) fn dispatch(group: &GroupTable, child: &Arc<Child>, label: &Label, now: Time) -> InFlight {
     let model = &group.shared.cost;
-    let prediction = model.predict(label, now);
-    let terms = terms(group, child, &prediction, now);
-    let (charge, dispatch) = model.dispatch(child.cost(), &terms, &prediction, false, now);
-    InFlight::charged(Arc::clone(child), charge, dispatch)
+    send(group, child, &model.group(&group.cost), &model.predict(label, now), false, now)
 }
 
 /// What an action of which this is predicted would cost on a child.
 pub(super) fn terms(group: &GroupTable, child: &Child, prediction: &Prediction, now: Time) -> Terms {
-    let model = &group.shared.cost;
-    model.terms(child.cost(), &model.group(&group.cost), child.weight().max(1), prediction, now)
+    let common = group.shared.cost.group(&group.cost);
+    child.cost().terms(&common, child.weight().max(1), prediction.service_us, now)
 }
 
 /// The cheapest candidate, or one that nobody has chosen for long: what is known of it may not be true any more.
-fn cheapest(candidates: &Candidates<'_>, me: &mut Chooser, prediction: &Prediction) -> (usize, Terms) {
-    let model = &candidates.group.shared.cost;
-    let common = model.group(&candidates.group.cost);
-    let mut best: Option<(usize, Terms, f64)> = None;
+fn cheapest(candidates: &Candidates<'_>, me: &mut Chooser, common: &Group, service_us: f64) -> usize {
+    let (mut best, mut least) = (None, f64::INFINITY);
     // True ends the look.
     let mut look = |index: usize| {
         let standing = candidates.child(index).cost();
-        let terms = model.terms(standing, &common, candidates.weight(index), prediction, candidates.now);
-        let cost_us = terms.cost_us();
-        let is_forgotten =
-            terms.in_flight == 0 && !standing.is_away() && standing.claim_idle(COST_IDLE_MAX, candidates.now);
-        if is_forgotten || best.as_ref().is_none_or(|(_, _, least)| cost_us < *least) {
-            best = Some((index, terms, cost_us));
+        let cost_us = standing.cost_us(common, candidates.weight(index), service_us, candidates.now);
+        let is_forgotten = standing.claim_idle(COST_IDLE_MAX, candidates.now);
+        if is_forgotten || cost_us < least || best.is_none() {
+            (best, least) = (Some(index), cost_us);
         }
         is_forgotten
     };
@@ -71,6 +77,5 @@ fn cheapest(candidates: &Candidates<'_>, me: &mut Chooser, prediction: &Predicti
         let (before, after) = list[..count].split_at(me.next_choice() % count);
         _ = after.iter().chain(before).copied().any(&mut look);
     }
-    let (index, terms, _) = best.expect("candidates are never none");
-    (index, terms)
+    best.expect("candidates are never none")
 }

@@ -14,22 +14,20 @@ fn backlog(remaining_us: &[u32]) -> Backlog {
     backlog
 }
 
-fn sight(remaining_us: &[u32], slots: u32) -> Sight {
-    Sight {
-        backlog: backlog(remaining_us),
-        slots,
-        shares: false,
-        slowness: 1.0,
-        weight_factor: 1.0,
-        start_factor: 1.0,
-        errors_us: 0.0,
-        spill_us: 0.0,
-        rtt_us: 0.0,
-    }
+#[derive(Clone, Copy)]
+struct Sight {
+    backlog: Backlog,
+    way: Way,
+    factors: Factors,
+}
+
+fn sight(remaining_us: &[u32], slots: u32, shares: bool) -> Sight {
+    let factors = Factors { slowness: 1.0, weight: 1.0, start: 1.0, errors_us: 0.0, spill_us: 0.0, rtt_us: 0.0 };
+    Sight { backlog: backlog(remaining_us), way: Way { slots, shares }, factors }
 }
 
 fn cost(sight: &Sight, service_us: f64) -> f64 {
-    Terms::of(sight, service_us).cost_us()
+    Terms::of(&sight.backlog, sight.way, &sight.factors, service_us).cost_us()
 }
 
 /// The least level at which a slot is free: the sum of what is below it is more than `slots` can hold.
@@ -74,7 +72,7 @@ fn a_wait_by_hand() {
     assert_eq!(wait_us(&backlog(&[100, 100, 500_000]), 2), 200.0);
     assert_eq!(wait_us(&backlog(&[3_600_000_000]), 1), 3.6e9);
     // Shared: three others and this one, two at a time.
-    assert_eq!(latency_us(&backlog(&[1_000; 3]), 2, true, 1_000.0), 2_000.0);
+    assert_eq!(latency_us(&backlog(&[1_000; 3]), Way { slots: 2, shares: true }, 1_000.0), 2_000.0);
 }
 
 #[test]
@@ -108,35 +106,35 @@ fn the_level_is_never_below_the_exact_one_and_seldom_far_above() {
 proptest! {
     #[test]
     fn one_more_action_never_makes_it_cheaper((remaining, slots, shares) in any_sight(), more in 1_u32..4_000_000, p in 1.0_f64..1e7) {
-        let before = Sight { shares, ..sight(&remaining, slots) };
+        let before = sight(&remaining, slots, shares);
         let mut fuller = remaining;
         fuller.push(more);
-        let after = Sight { shares, ..sight(&fuller, slots) };
+        let after = sight(&fuller, slots, shares);
         prop_assert!(cost(&after, p) >= cost(&before, p) * (1.0 - 1e-9), "{} then {}", cost(&before, p), cost(&after, p));
     }
 
     #[test]
     fn what_is_worse_never_costs_less((remaining, slots, shares) in any_sight(), p in 1.0_f64..1e7, by in 1.0_f64..10.0) {
-        let fair = Sight { shares, ..sight(&remaining, slots) };
-        for worse in [
-            Sight { slowness: by, ..fair },
-            Sight { weight_factor: by, ..fair },
-            Sight { start_factor: by, ..fair },
-            Sight { errors_us: by, ..fair },
-            Sight { spill_us: by, ..fair },
-            Sight { rtt_us: by, ..fair },
+        let fair = sight(&remaining, slots, shares);
+        for factors in [
+            Factors { slowness: by, ..fair.factors },
+            Factors { weight: by, ..fair.factors },
+            Factors { start: by, ..fair.factors },
+            Factors { errors_us: by, ..fair.factors },
+            Factors { spill_us: by, ..fair.factors },
+            Factors { rtt_us: by, ..fair.factors },
         ] {
+            let worse = Sight { factors, ..fair };
             prop_assert!(cost(&worse, p) >= cost(&fair, p));
         }
     }
 
     #[test]
     fn a_longer_action_does_not_prefer_the_fuller_child(remaining in any_remaining(), more in 1_u32..4_000_000, slots in 1_u32..20, p in 1.0_f64..1e6, longer in 1.0_f64..10.0) {
-        let (free, full) = (sight(&remaining, slots), {
-            let mut fuller = remaining.clone();
-            fuller.push(more);
-            sight(&fuller, slots)
-        });
+        let free = sight(&remaining, slots, false);
+        let mut fuller = remaining;
+        fuller.push(more);
+        let full = sight(&fuller, slots, false);
         let gap = |p: f64| cost(&full, p) - cost(&free, p);
         prop_assert!(gap(p * longer) >= gap(p) * (1.0 - 1e-9) - 1e-6);
     }
@@ -144,12 +142,14 @@ proptest! {
     #[test]
     fn a_free_slot_beats_none(free in prop::collection::vec(1_u32..4_000_000, 0..8), full in prop::collection::vec(1_u32..4_000_000, 8..40), p in 1.0_f64..3.6e9) {
         // Of two equal children: one with a free slot, one without.
-        prop_assert!(cost(&sight(&free, 8), p) < cost(&sight(&full, 8), p));
+        prop_assert!(cost(&sight(&free, 8, false), p) < cost(&sight(&full, 8, false), p));
     }
 
     #[test]
     fn nothing_is_not_a_number(remaining in prop::collection::vec(any::<u32>(), 0..8), slots in 1_u32..1_000_000, shares in any::<bool>(), p in 0.0_f64..3.6e9) {
-        let cost = cost(&Sight { shares, slowness: 64.0, weight_factor: 100.0, start_factor: 4.0, ..sight(&remaining, slots) }, p);
+        let fair = sight(&remaining, slots, shares);
+        let factors = Factors { slowness: 64.0, weight: 100.0, start: 4.0, ..fair.factors };
+        let cost = cost(&Sight { factors, ..fair }, p);
         prop_assert!(cost.is_finite() && cost >= 0.0);
     }
 }
