@@ -56,6 +56,11 @@ fn bench(criterion: &mut Criterion) {
         let mut me = Chooser::new(1);
         let (tried, now) = (ChildSet::new(), Time::from_nanos(1_000_000));
         let label = Label::of_path(b"GET", b"/items/17", Some(4_000));
+        // As at steady state: the class is known.
+        for _ in 0..2_000 {
+            let choice = select(&group, &mut me, &label, &tried, 0, now).expect("a child is up");
+            group.observe_choice(&choice.in_flight, Outcome::Answered(200), Duration::from_micros(200), now);
+        }
         let mut choose = move || select(black_box(&group), &mut me, black_box(&label), &tried, 0, now);
         benchmark.bench_function(BenchmarkId::new("predictive_labelled", count), |bencher| {
             bencher.iter(|| choose().map(|choice| choice.index));

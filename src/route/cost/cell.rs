@@ -81,6 +81,7 @@ impl Load {
     }
 
     /// Actions in flight.
+    #[inline]
     pub(in crate::route) fn count(&self) -> u32 {
         count_of(self.total.load(Ordering::Relaxed))
     }

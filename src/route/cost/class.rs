@@ -149,6 +149,7 @@ impl Classes {
     }
 
     /// What the class at this place is expected to take.
+    #[inline]
     pub(super) fn expected(&self, place: usize) -> Expected {
         let class = &self.classes[place];
         let count = class.count.load(Ordering::Relaxed);
@@ -156,6 +157,11 @@ impl Classes {
         if f64::from(count) >= 1.0 / GAIN_MIN {
             return Expected { mean_us, log_mean, count };
         }
+        self.leaning(place, mean_us, log_mean, count)
+    }
+
+    /// A class that has few samples of its own.
+    fn leaning(&self, place: usize, mean_us: f64, log_mean: f64, count: u32) -> Expected {
         let coarser = if place == ALL {
             Expected { mean_us: UNKNOWN_US, log_mean: UNKNOWN_US.ln(), count: 0 }
         } else {

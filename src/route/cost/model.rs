@@ -6,7 +6,7 @@ use super::class::{ClassView, Classes};
 use super::label::Label;
 use super::learn::{SLOTS, SlotsLearnt};
 use super::standing::{F32, Group, Standing};
-use super::terms::{Terms, Way, latency_us};
+use super::terms::{Way, latency_us};
 use super::{Charge, Options};
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Time;
@@ -72,28 +72,33 @@ impl Model {
     pub(in crate::route) fn dispatch(
         &self,
         standing: &Standing,
-        terms: &Terms,
+        group: &Group,
         prediction: &Prediction,
         watch_slots: bool,
         now: Time,
     ) -> (Charge, Dispatch) {
+        let service_us = prediction.service_us;
+        let way = standing.way(group);
         let slots_given = standing.judged.slots.load(Ordering::Relaxed) > 0;
         let by_slots = (watch_slots && !slots_given).then(|| {
             let backlog = standing.load.backlog();
-            SLOTS.map(|slots| latency_us(&backlog, Way { slots, shares: terms.shares }, prediction.service_us) as f32)
+            SLOTS.map(|slots| latency_us(&backlog, Way { slots, ..way }, service_us) as f32)
         });
+        let latency_us = standing.latency_us(standing.load.count(), way, service_us);
         standing.on_chosen(now);
+        let ended = standing.learnt.ended.load(Ordering::Relaxed);
+        let (charge, before) = standing.load.charge(Some(service_us));
         let dispatch = Dispatch {
             class: prediction.class,
-            load: terms.in_flight.saturating_add(1),
-            ended: standing.learnt.ended.load(Ordering::Relaxed),
-            slots: terms.slots,
+            load: before.saturating_add(1),
+            ended,
+            slots: way.slots,
             slots_given,
-            predicted_us: terms.predicted_us(),
+            predicted_us: standing.judged.slowness.load() * latency_us,
             by_slots,
             has_ended: Cell::new(false),
         };
-        (standing.load.charge(Some(prediction.service_us)).0, dispatch)
+        (charge, dispatch)
     }
 
     /// What would be predicted of an action of this kind, and the class that it would be predicted by. Makes no class.

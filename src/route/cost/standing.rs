@@ -22,6 +22,7 @@ const CHOSEN_NOTED_EVERY_NS: u64 = 1_000_000_000;
 pub(super) struct F32(AtomicU32);
 
 impl F32 {
+    #[inline]
     pub(super) fn load(&self) -> f64 {
         f64::from(f32::from_bits(self.0.load(Ordering::Relaxed)))
     }
@@ -182,13 +183,19 @@ impl Standing {
     pub(in crate::route) fn cost_us(&self, group: &Group, weight: u32, service_us: f64, now: Time) -> f64 {
         let way = self.way(group);
         let count = self.load.count();
+        let latency_us = self.latency_us(count, way, service_us);
+        self.factors(group, weight, now).cost_us(latency_us, harm_us(count, way, service_us))
+    }
+
+    /// How long it takes here, with so many in flight, if the child is as fast as the median.
+    #[inline]
+    pub(super) fn latency_us(&self, count: u32, way: Way, service_us: f64) -> f64 {
         // With a free slot nobody waits: no need to look at the buckets.
-        let latency_us = if count < way.slots && !way.shares {
+        if count < way.slots && !way.shares {
             service_us
         } else {
             latency_us(&self.load.backlog(), way, service_us)
-        };
-        self.factors(group, weight, now).cost_us(latency_us, harm_us(count, way, service_us))
+        }
     }
 
     /// What it would cost, and of what that is made.
@@ -197,7 +204,7 @@ impl Standing {
     }
 
     #[inline]
-    fn way(&self, group: &Group) -> Way {
+    pub(super) fn way(&self, group: &Group) -> Way {
         let configured = self.judged.slots.load(Ordering::Relaxed);
         let slots = if configured > 0 { configured } else { group.slots };
         Way { slots, shares: self.judged.shares.load(Ordering::Relaxed) }

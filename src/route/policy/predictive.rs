@@ -23,11 +23,10 @@ pub(super) fn choose(candidates: &Candidates<'_>, me: &mut Chooser, label: &Labe
     let common = model.group(&group.cost);
     let index = cheapest(candidates, me, &common, prediction.service_us);
     let watched = me.below(WATCH_EVERY) == 0;
-    send(group, &group.children[index], &common, &prediction, watched, candidates.now)
+    charge(group, &group.children[index], &common, &prediction, watched, candidates.now)
 }
 
-/// Charges the child with the action.
-fn send(
+fn charge(
     group: &GroupTable,
     child: &Arc<Child>,
     common: &Group,
@@ -35,15 +34,14 @@ fn send(
     watched: bool,
     now: Time,
 ) -> InFlight {
-    let terms = child.cost().terms(common, child.weight().max(1), prediction.service_us, now);
-    let (charge, dispatch) = group.shared.cost.dispatch(child.cost(), &terms, prediction, watched, now);
+    let (charge, dispatch) = group.shared.cost.dispatch(child.cost(), common, prediction, watched, now);
     InFlight::charged(Arc::clone(child), charge, dispatch)
 }
 
 /// This child, whatever it costs, charged with the action: a change goes to every child.
 pub(in crate::route) fn dispatch(group: &GroupTable, child: &Arc<Child>, label: &Label, now: Time) -> InFlight {
     let model = &group.shared.cost;
-    send(group, child, &model.group(&group.cost), &model.predict(label, now), false, now)
+    charge(group, child, &model.group(&group.cost), &model.predict(label, now), false, now)
 }
 
 /// What an action of which this is predicted would cost on a child.
@@ -54,28 +52,23 @@ pub(super) fn terms(group: &GroupTable, child: &Child, prediction: &Prediction, 
 
 /// The cheapest candidate, or one that nobody has chosen for long: what is known of it may not be true any more.
 fn cheapest(candidates: &Candidates<'_>, me: &mut Chooser, common: &Group, service_us: f64) -> usize {
-    let (mut best, mut least) = (None, f64::INFINITY);
-    // True ends the look.
-    let mut look = |index: usize| {
+    let (set, now) = (&candidates.set, candidates.now);
+    let count = set.len();
+    let sampled = count > COST_SCAN_MAX;
+    let mut next = set.nth(me.next_choice() % count).expect("a number below the count");
+    let (mut best, mut least) = (next, f64::INFINITY);
+    for _ in 0..if sampled { COST_SAMPLE } else { count } {
+        let index = if sampled { set.nth(me.below(count)) } else { set.around(next) };
+        let index = index.expect("candidates are never none");
+        next = index + 1;
         let standing = candidates.child(index).cost();
-        let cost_us = standing.cost_us(common, candidates.weight(index), service_us, candidates.now);
-        let is_forgotten = standing.claim_idle(COST_IDLE_MAX, candidates.now);
-        if is_forgotten || cost_us < least || best.is_none() {
-            (best, least) = (Some(index), cost_us);
+        if standing.claim_idle(COST_IDLE_MAX, now) {
+            return index;
         }
-        is_forgotten
-    };
-    let count = candidates.set.len();
-    if count > COST_SCAN_MAX {
-        let mut nth = |_| candidates.set.nth(me.below(count)).expect("a number below the count");
-        _ = (0..COST_SAMPLE).map(&mut nth).any(&mut look);
-    } else {
-        let mut list = [0_usize; COST_SCAN_MAX];
-        for (slot, index) in list.iter_mut().zip(candidates.set.iter()) {
-            *slot = index;
+        let cost_us = standing.cost_us(common, candidates.weight(index), service_us, now);
+        if cost_us < least {
+            (best, least) = (index, cost_us);
         }
-        let (before, after) = list[..count].split_at(me.next_choice() % count);
-        _ = after.iter().chain(before).copied().any(&mut look);
     }
-    best.expect("candidates are never none")
+    best
 }
