@@ -11,7 +11,9 @@ use std::time::Duration;
 use antiphon::action::{Class, Dialect, RuleSet, Rules};
 use antiphon::probe;
 use antiphon::route::cost::{self, Label};
-use antiphon::route::{Child, ChildSet, ChildTimeouts, Chooser, GroupShared, GroupTable, Outcome, Policy, select};
+use antiphon::route::{
+    Child, ChildSet, ChildTimeouts, Chooser, GroupShared, GroupTable, Outcome, Policy, ReadGate, select,
+};
 use antiphon::sync::Arc;
 use antiphon::time::Time;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -28,6 +30,7 @@ fn group(policy: Policy, count: usize) -> GroupTable {
         probe: probe::Options::default(),
         timeouts: ChildTimeouts { connect: second, response_head: second, response_body: second, tunnel_idle: second },
         cost: cost::Options::default(),
+        read_gate: ReadGate::default(),
         shared: Arc::new(GroupShared::new()),
     };
     for index in 0..count {

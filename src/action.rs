@@ -19,6 +19,9 @@
 //! - A body is read as a form unless its type says multipart or something that is no form. Of the latter a read may
 //!   not hide an action; behind a change it is opaque.
 //!
+//! **One child or none.** What asks about an asynchronous action by its token is for the child that issued it
+//! ([`Decision::token`]); what would change a queue is for nobody else, and goes out once.
+//!
 //! **The same everywhere or nowhere.** A change is refused where the children would do different things with the same
 //! octets: where it depends on an entity tag or a date that each server makes for itself
 //! ([`ConditionalChange`](crate::error::Fault::ConditionalChange)), unless its rule says that they are the same; where it
@@ -37,6 +40,8 @@ pub use self::inject::{Inject, Injection, Into};
 pub use self::name::ActionName;
 pub use self::rules::{Rule, RuleError, Rules};
 pub use self::sets::RuleSet;
+pub use self::shown::masked;
+pub use self::token::Token;
 
 mod aci;
 mod explain;
@@ -52,6 +57,8 @@ mod params;
 mod pattern;
 mod rules;
 mod sets;
+mod shown;
+mod token;
 
 /// An enum whose variants are words of the configuration.
 macro_rules! words {

@@ -32,7 +32,7 @@ use crate::action::{Dialect, RuleSet, Rules, words};
 use crate::limits::GROUPS_MAX;
 use crate::mirror::ack::Level;
 use crate::probe::Options;
-use crate::route::{self, ChildTimeouts, ListenerTable, Policy};
+use crate::route::{self, ChildTimeouts, ListenerTable, Policy, ReadGate};
 
 pub use self::error::{ConfigError, ConfigErrors};
 
@@ -57,6 +57,8 @@ pub struct Config {
     pub limits: Limits,
     /// `[log]`.
     pub log: Log,
+    /// `[state]`; `None` keeps nothing over a restart.
+    pub state: Option<State>,
 }
 
 impl Config {
@@ -144,7 +146,8 @@ impl Config {
             listen::clash(&toml::Spanned::new(place, address), &addresses, problems);
         }
 
-        file.not_yet(problems, "state", "remove it; changes are kept in memory only until then");
+        let state = file.table(problems, "state", "[state]");
+        let state = state.and_then(|table| settings::state(table, problems));
         for key in ["pair", "front", "fronts"] {
             file.not_yet(problems, key, "remove it; this instance is the only front until then");
         }
@@ -157,6 +160,7 @@ impl Config {
             timeouts,
             limits: limits.unwrap_or_default(),
             log: log.unwrap_or_default(),
+            state,
         })
     }
 }
@@ -209,7 +213,9 @@ pub struct Group {
     pub write_deadline: Duration,
     /// How long newer changes are held back at most while the children get ready for a live one.
     pub live_wait: Duration,
-    /// How long a read waits for a child that has all acknowledged changes, before 503.
+    /// How far behind a child may be that serves reads.
+    pub read_gate: ReadGate,
+    /// How long a read waits for a child that the gate lets serve it, before 503.
     pub read_wait: Duration,
     /// The children, in the order of the file: the first is the primary. Never empty; names and addresses differ.
     pub children: Vec<Child>,
@@ -243,6 +249,8 @@ pub struct Child {
     /// As configured, `host:port`, IPv6 in brackets: what the operator is shown, and the Host field if a request has
     /// none.
     pub authority: Box<str>,
+    /// What else it calls itself in its tokens (dialect `aci`), spelled as `authority`; no two children share one.
+    pub aliases: Box<[Box<str>]>,
     /// Name or address to resolve, without brackets.
     pub host: Box<str>,
     /// Never 0.
@@ -353,6 +361,13 @@ pub struct Limits {
     pub spill_bytes_max: usize,
     /// Connections of one worker, clients and children together.
     pub connections_max: usize,
+}
+
+/// `[state]`: what a restart finds again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The directory of all that is kept; absolute, never `/`. Ours alone: a second instance is refused.
+    pub directory: PathBuf,
 }
 
 /// `[log]`; the command line wins.

@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod names;
 mod own;
 pub mod queue;
+mod state;
 pub mod status;
 mod watch;
 
@@ -29,6 +30,7 @@ pub use explain::Question;
 pub use front::Front;
 
 use self::admin::Desk;
+use self::state::Home;
 use crate::config::{Config, DriverChoice};
 use crate::limits::{FRONT_LOOK, HALT_WAIT};
 use crate::sync::{Arc, AtomicBool, Ordering};
@@ -71,6 +73,11 @@ pub fn on_runtime<T>(
 
 async fn serve(config: Config, source: ConfigSource) -> Result<(), StartError> {
     let mut signals = Signals::new()?;
+    // Before anything that a second instance could disturb; held until the end.
+    let _home = match &config.state {
+        Some(state) => Some(Home::open(&state.directory).await?),
+        None => None,
+    };
     let mut admin = listen::Admin::bind(&config.admin)?;
     let front = Front::start(&config).await?;
     let desk = Desk { view: front.view.clone(), draining: Arc::new(AtomicBool::new(false)) };

@@ -167,6 +167,16 @@ faults! {
         "The client closed the connection before its answer. Nobody reads this; it is counted.";
 
     // === routing and actions ===
+    OwnUnknown Client 404 "own_unknown" "http_request_denied" Keep
+        "What is below `/.antiphon/` is antiphon's own, and nothing there has this path. There is `/.antiphon/v1/changes/EPOCH:NUMBER`.";
+    OwnMethod Client 405 "own_method" "http_request_denied" Keep
+        "What is below `/.antiphon/` can be read by GET and HEAD only.";
+    ChangeUnknown("no change has this sequence") Client 404 "change_unknown" "http_request_denied" Keep
+        "No change of this group has this sequence.";
+    MinSequenceInvalid Client 400 "min_sequence_invalid" "http_request_error" Keep
+        "Antiphon-Min-Sequence is not `EPOCH:NUMBER`, once, as the Antiphon-Sequence of a reply says it.";
+    MinSequenceUnknown("no change has this sequence yet") Client 412 "min_sequence_unknown" "http_request_denied" Keep
+        "No child can ever have applied the change that Antiphon-Min-Sequence names.";
     NoRoute Client 404 "no_route" "destination_not_found" Keep
         "No route of this listener takes the path.";
     ActionMissing Client 400 "action_missing" "http_request_denied" Keep
@@ -175,6 +185,12 @@ faults! {
         "The request can be read as more than one action.";
     ActionEncrypted Client 400 "action_encrypted" "http_request_denied" Keep
         "The action is encrypted, so that it cannot be told whether it changes anything. Send it to the child itself.";
+    TokenInvalid Client 400 "token_invalid" "http_request_denied" Keep
+        "The Token is not base64 of `host:port:queue:number`, so that it cannot be told which child issued it. Send it as the action's answer gave it, percent-encoded in a URL.";
+    TokenMissing Client 400 "token_missing" "http_request_denied" Keep
+        "This QueueAction changes a queue of one child. Add the Token that says which, or send it to that child itself.";
+    TokenUnknown Operator 404 "token_unknown" "destination_not_found" Keep
+        "The token was issued by a server that is none of the children here.";
     ActionRefused Operator 403 "action_refused" "http_request_denied" Keep
         "A rule of the configuration refuses this action.";
     LockRefused Client 501 "lock_refused" "http_request_denied" Keep
@@ -188,7 +204,9 @@ faults! {
     NoChild Child 503 "no_child" "destination_unavailable" Keep
         "No child of the group is up. `status` shows why.";
     NoCurrentChild Child 503 "no_current_child" "destination_unavailable" Keep
-        "No child that is up has applied every answered change yet.";
+        "No child that is up has applied every change that this read must see yet.";
+    IssuerAway Child 503 "issuer_away" "destination_unavailable" Keep
+        "The child that issued this token takes no requests now, and no other child knows the token.";
     ChildConnect Child 502 "child_connect" "connection_refused" Keep
         "The child took no connection.";
     ChildConnectTimeout Child 504 "child_connect_timeout" "connection_timeout" Keep
@@ -218,9 +236,13 @@ faults! {
     Partial Child 502 "partial" "http_response_incomplete" Keep
         "Every child was sent this action at the same time, and not all answered alike: see `children`. Those unlike the others serve no reads. Do not send it again.";
     ChangePending Us 504 "pending" "http_response_timeout" Keep
-        "The change has its place in the order and will be carried out; not every child has answered in time. Do not send it again.";
+        "The change has its place in the order and will be carried out; not as many children as `ack` asks for have carried it out in time. Do not send it again.";
     OutcomeUnknown Us 503 "outcome_unknown" "proxy_internal_response" Keep
         "It is not known whether a child carried out an earlier change, so no further one is taken. See `status`.";
+    JournalFull Us 503 "journal_full" "connection_limit_reached" Keep
+        "What is kept for children that are away has reached its limit: see `status`. Nothing of this change was carried out.";
+    JournalFailed Us 503 "journal_failed" "proxy_internal_error" Keep
+        "The journal cannot be written, so no change is taken until a restart. A change that was under way may be carried out then: ask before sending it again.";
     ChangeRejectedMemory Us 503 "change_memory" "connection_limit_reached" Keep
         "The bodies of changes under way fill the memory set aside for them. Nothing of this change was carried out.";
 
@@ -257,6 +279,8 @@ impl Fault {
             Self::ActionAmbiguous(why)
             | Self::ChildHeadInvalid(why)
             | Self::ChildFraming(why)
+            | Self::ChangeUnknown(why)
+            | Self::MinSequenceUnknown(why)
             | Self::NotQueueable(why) => why,
             _ => self.row().text,
         }

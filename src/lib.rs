@@ -55,8 +55,11 @@
 //! group under `failover`, and whose answer to a change is returned. *front*: one of our instances as a client sees it.
 //! *read*, *change*, *live change*: the classes of an action. *sequence*: numbers a change within an epoch. *cursor*:
 //! how far a reader of the ring has confirmed. *lane*: the one task that sends changes to a child. *ticket*: proof of
-//! admission. *gathering*: the time in which the children get ready for a live change. *replay*: a lane reading behind the head. *probe*: a question about a child's health. *snapshot*: the
-//! routing table as of now. *pool*: idle connections to a child. *chunk*: received octets where the kernel put them.
+//! admission. *level*: whose answers the client of a change waits for. *fate*: what became of a change at a child.
+//! *floor*: the sequence that a child must have applied to serve a read. *gathering*: the time in which the children get
+//! ready for a live change. *replay*: a lane reading behind the head. *probe*: a question about a child's health. *snapshot*: the
+//! routing table as of now. *pool*: idle connections to a child. *token*: what the
+//! child that starts an asynchronous action answers with; that child is its *issuer*. *chunk*: received octets where the kernel put them.
 #![deny(unsafe_code)]
 
 pub mod action;

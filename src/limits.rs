@@ -122,6 +122,9 @@ pub const RULES_MAX: usize = 1024;
 pub const RULE_CONDITIONS_MAX: usize = 64;
 /// Random digits of an injected value: what fits 64 bits with a sign, as ids are kept.
 pub const INJECTED_DIGITS_MAX: u8 = 18;
+/// The token of an asynchronous action, octets as it came: base64 of a host name (253 at most), a port, a queue's name and
+/// a number.
+pub const TOKEN_BYTES_MAX: usize = 512;
 /// Parts of a multipart body. A request that uploads many streams has dozens.
 pub const MULTIPART_PARTS_MAX: usize = 4096;
 /// The head of one part, octets: a disposition with a long file name, and a type.
@@ -129,6 +132,8 @@ pub const MULTIPART_PART_HEAD_BYTES_MAX: usize = 4 * 1024;
 /// A multipart boundary, octets (RFC 2046 5.1.1).
 pub const MULTIPART_BOUNDARY_BYTES_MAX: usize = 70;
 
+const _: () =
+    assert!((253 + 1 + 5 + 1 + 64 + 1 + 20_usize).div_ceil(3) * 4 <= TOKEN_BYTES_MAX, "a queue's name has 64 octets");
 const _: () = assert!(RULE_CONDITIONS_MAX <= u64::BITS as usize, "the conditions met are bits of a u64");
 const _: () = assert!(ACTION_NAME_BYTES_MAX <= u8::MAX as usize, "a name's length is one octet");
 
@@ -145,6 +150,8 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// on a long answer gives signs; a host that has lost its power does not.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// Names of one child in tokens, beside its address: one a network that it is in.
+pub const ALIASES_MAX: usize = 16;
 /// Children of a group. DAH allows 1,024 and advises 16.
 pub const CHILDREN_MAX: usize = 1024;
 /// Idle connections to one child, a worker.
@@ -172,6 +179,12 @@ pub const HEAD_VECTOR_KEPT_MAX: usize = 8 * 1024;
 pub const HUNG_LOOK: Duration = Duration::from_secs(1);
 /// How often a lane, or a read, tries again where our own descriptors or ports have run out.
 pub const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+
+/// ACI requests that a worker keeps for `GetRequestLog`, and that it shows of all workers together: a screenful or two, as
+/// with other ACI servers.
+pub const REQUESTS_KEPT_MAX: usize = 100;
+/// What is kept of each, octets: a hundred are as much as a few heads.
+pub const REQUEST_SHOWN_BYTES_MAX: usize = 1024;
 
 /// How often a worker closes what has idled for too long and shows its counts. Each look costs a walk over the idle
 /// connections.
@@ -209,6 +222,9 @@ pub const BUDGET_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
 pub const BODY_BYTES_HARD_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 /// A configuration file, octets. A thousand children with a rule each are a tenth of it; a device file is endless.
 pub const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// The path of the state directory, octets: the files below it, with the names of a group and a child, must fit
+/// PATH_MAX (4,096).
+pub const STATE_PATH_BYTES_MAX: usize = 1024;
 
 const _: () = assert!(WEIGHT_MAX as u64 * CHILDREN_MAX as u64 <= u32::MAX as u64);
 
@@ -261,6 +277,18 @@ pub const CHANGE_CONNECTION_FRESH: Duration = Duration::from_secs(1);
 /// Entries that a child which has replayed its backlog may be behind when it goes live. Under load none stands exactly
 /// at the head; reads still wait until it has applied what was answered.
 pub const LIVE_LAG_MAX: u64 = 64;
+/// How long the record of how far children have come waits for a change to go with. What a power cut makes a child be
+/// sent again is what it confirmed in this time.
+pub const MARKS_PAUSE: Duration = Duration::from_millis(50);
+/// How often it is looked at how much each child is owed.
+pub const RETENTION_LOOK: Duration = Duration::from_secs(1);
+/// Refused changes that are remembered for children that have yet to be sent them: 32 MiB.
+pub const VERDICTS_MAX: usize = 1 << 20;
+/// Octets of changes that a lane behind the ring reads ahead, about.
+pub const PAST_BYTES: usize = 1024 * 1024;
+/// Children that the reply to a change tells by name; of more, only counts. A field with a thousand names would be larger
+/// than many clients accept.
+pub const CHILDREN_TOLD_MAX: usize = 16;
 /// Changes that the sequencer numbers before it looks at the probes again.
 pub const SEQUENCER_BATCH: usize = 256;
 /// The sequencer looks at the probes at least this often, should nobody wake it.
@@ -284,6 +312,11 @@ pub const LISTEN_BACKLOG: i32 = 4096;
 pub const BIND_LOOKS_MAX: u32 = 15;
 /// See [`BIND_LOOKS_MAX`].
 pub const BIND_PAUSE: Duration = Duration::from_millis(100);
+/// How often, and how far apart, a start tries to have the state directory that another process holds: what is kept of
+/// a killed process goes in the kernel's own time, as above.
+pub const STATE_LOCK_LOOKS_MAX: u32 = 15;
+/// See [`STATE_LOCK_LOOKS_MAX`].
+pub const STATE_LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// Names of children are resolved again after this long: the usual time to live of a record that is meant to move.
 pub const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 /// How often we look whether a connect has failed, so that a child that moved is found soon.

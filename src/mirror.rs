@@ -14,7 +14,9 @@
 //!
 //! # What is kept where
 //!
-//! In memory only. A restart forgets the ring; what a child had not been sent by then is lost to it.
+//! Without a journal, in memory only: a restart forgets the ring, and what a child had not been sent by then is lost to
+//! it. With one ([`durable`]), the sequencer commits a batch before it publishes it, a lane that is behind the ring reads
+//! the past (`past.rs`), and what has won for a change is on record before a child that refused it goes on (`record.rs`).
 //!
 //! # Who waits for whom
 //!
@@ -22,7 +24,8 @@
 //! which a live child has yet to get: otherwise a burst of large bodies would cost every child its place. It waits for
 //! the deadline of a change at most where another live child is further (one slow child delays the others once, and
 //! then needs a reseed), and as long as it takes where none is (then the submission queues fill, and clients are told
-//! `overloaded`). Children that are down are not waited for; one that replays gets help for a while
+//! `overloaded`). Children that are down are not waited for (where all are, nothing is taken that none of them could be
+//! sent any more); one that replays gets help for a while
 //! (`courtesy.rs`), so that it catches up although writers never pause.
 
 pub mod ack;
@@ -30,7 +33,14 @@ mod budget;
 mod change;
 mod courtesy;
 pub mod durable;
+mod fate;
 mod gate;
+#[cfg(test)]
+mod levels;
+#[cfg(test)]
+mod model;
+mod past;
+mod record;
 mod replay;
 mod ring;
 mod sequencer;
@@ -38,6 +48,7 @@ mod sequencer;
 mod simulation;
 #[cfg(test)]
 mod testing;
+mod verdicts;
 
 use std::time::Duration;
 
@@ -48,16 +59,22 @@ pub use ack::{Class, Decision, End, Level};
 pub use budget::{Budget, Charge};
 pub use change::{Change, Held, Order, Ticket, Waiting};
 pub use durable::{ClientKey, OnUnknown};
+pub use fate::{Fate, State, Trace, place};
 pub use replay::{Do, Lane};
+use ring::ring_after;
 pub use ring::{ENTRY_BYTES, Entry, Read, Ring, What, Writer, ring};
 pub use sequencer::Sequencer;
 
 use self::change::Admission;
+use self::durable::{Journal, Resume, Slots};
 use self::gate::Gathering;
+use self::past::{Found, Past};
+use self::record::resume_children;
+use self::verdicts::Verdicts;
 use crate::error::Fault;
-use crate::limits::CHANGE_PATIENCE;
+use crate::limits::{CHANGE_PATIENCE, CHILDREN_MAX};
 use crate::route::{Child, ChildSet, GroupTable};
-use crate::sync::{Arc, AtomicBool, AtomicU64, CachePadded, OnceLock, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, CachePadded, OnceLock, Ordering};
 use crate::time::Time;
 
 /// Something on another thread that can be woken. Waking twice before it looks is waking once.
@@ -90,6 +107,59 @@ pub struct Setup {
     pub catch_up_help: Duration,
     /// Makes the group's sequencer [`step`](Sequencer::step).
     pub sequencer: Arc<dyn Wake>,
+    /// What keeps the changes, if anything does.
+    pub durable: Option<Durable>,
+}
+
+/// What keeps a group's changes.
+pub struct Durable {
+    /// The record.
+    pub journal: Box<dyn Journal>,
+    /// How far each child has come.
+    pub slots: Arc<dyn Slots>,
+    /// What was on record.
+    pub resume: Resume,
+    /// Makes the group's reader of the past look at [`MirrorGroup::wanted`].
+    pub reader: Arc<dyn Wake>,
+    /// A change that may not be sent again is on record as begun before it is sent, for good.
+    pub sync_each: bool,
+    /// What happens where the record is full, or a child has fallen too far behind.
+    pub retention: Retention,
+}
+
+/// How much of the past is kept for a child that is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Octets on record that one child may be behind.
+    pub backlog_bytes_max: u64,
+    /// How old the oldest change may be that one child is owed.
+    pub backlog_age_max: Duration,
+    /// Beyond it, and where the record is full.
+    pub on_full: OnFull,
+}
+
+/// What gives way where the record is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// New changes are refused, until the child has caught up or the operator has given it up.
+    #[default]
+    RejectWrites,
+    /// The child that is furthest behind: it needs a reseed.
+    DropChild,
+}
+
+impl OnFull {
+    /// All of them, as an operator chooses among them.
+    pub const ALL: [Self; 2] = [Self::RejectWrites, Self::DropChild];
+
+    /// The word for it in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RejectWrites => "reject_writes",
+            Self::DropChild => "drop_child",
+        }
+    }
 }
 
 /// A group's changes, as all threads share them.
@@ -107,8 +177,24 @@ pub struct MirrorGroup {
     /// One a child.
     posts: Box<[CachePadded<Post>]>,
     sequencer: Arc<dyn Wake>,
-    /// The sequence that was given last. Written by the sequencer.
-    numbered: CachePadded<AtomicU64>,
+    /// The sequence that was published last. Written by the sequencer.
+    published: CachePadded<AtomicU64>,
+    /// What is behind the ring; without a journal there is nothing.
+    past: Option<Past>,
+    keeping: Option<Keeping>,
+}
+
+/// What the threads share of what keeps the changes.
+struct Keeping {
+    slots: Arc<dyn Slots>,
+    reader: Arc<dyn Wake>,
+    sync_each: bool,
+    /// Where each child stood at the start.
+    resume: Box<[durable::ResumedChild]>,
+    /// Changes of which the record is to say what has won.
+    outcomes: ArrayQueue<Arc<Change>>,
+    /// Why nothing can be relied on any more.
+    failed: OnceLock<String>,
 }
 
 /// What others leave for a child's lane, and it for the sequencer.
@@ -119,8 +205,39 @@ struct Post {
     attach: AtomicBool,
     /// The operator gives up what the child has missed.
     flush: AtomicBool,
+    /// When a probe expires that did not fit the ring: nanoseconds, plus one; 0: there is none.
+    probe: AtomicU64,
+    /// The child is new, and the group has had no change yet: it begins as its siblings did.
+    join: AtomicBool,
+    /// The lane's own word: it works for a child. False in a vacant place once all is ended there.
+    serves: AtomicBool,
     /// A change has been judged against this child.
     condemned: ArcSwapOption<Condemned>,
+    /// What the operator says of the change that the child is in doubt about.
+    resolve: AtomicU8,
+    /// It is owed more than is kept: why, for the operator.
+    dropped: ArcSwapOption<String>,
+    /// The lane was attached: what it had confirmed, and what it counts as having confirmed.
+    attached: ArcSwapOption<(u64, u64)>,
+    /// Attaches that were asked for, and those that are on record.
+    attaches: AtomicU64,
+    attaches_recorded: AtomicU64,
+    /// The change that the lane wants of the past; 0 if none.
+    wanted: AtomicU64,
+    /// What was found of it, from which change on.
+    found: ArcSwapOption<(u64, Found)>,
+}
+
+/// What the operator knows of a change that a child is in doubt about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Resolve {
+    /// The child has carried it out.
+    Applied = 1,
+    /// It has not: it is sent it, as for the first time.
+    Lost = 2,
+    /// Nobody knows, and twice does no harm.
+    Resend = 3,
 }
 
 /// A child's answer was not the one that won.
@@ -141,9 +258,31 @@ impl MirrorGroup {
     #[must_use]
     pub fn new(setup: Setup) -> (Arc<Self>, Sequencer) {
         assert!(setup.workers > 0 && !setup.table.children.is_empty(), "a group has workers and children");
-        let (ring, writer) = ring(setup.ring_slots, setup.ring_bytes_max);
+        let children = setup.table.children.len();
+        let resume = setup.durable.as_ref().map(|durable| &durable.resume);
+        let (epoch, last) = resume.map_or((setup.epoch, 0), |resume| (resume.epoch, resume.last));
+        if let Some(resume) = resume {
+            assert_eq!(resume.children.len(), children, "each child has a place on record");
+            resume_children(&setup.table, resume);
+        }
+        let (ring, writer) = ring_after(last, setup.ring_slots, setup.ring_bytes_max);
+        let (verdicts, withdrawn) = resume.map(Verdicts::resumed).unzip();
+        let (past, withdrawn) = (verdicts.map(Past::new), withdrawn.unwrap_or_default());
+        let (journal, keeping) = setup.durable.map_or((None, None), |durable| {
+            let keeping = Keeping {
+                slots: durable.slots,
+                reader: durable.reader,
+                sync_each: durable.sync_each,
+                resume: durable.resume.children.into(),
+                // A lane waits with a refusal until it is on record, and what condemns a child stops that lane: twice the
+                // children is never full.
+                outcomes: ArrayQueue::new(2 * CHILDREN_MAX),
+                failed: OnceLock::new(),
+            };
+            (Some((durable.journal, durable.retention)), Some(keeping))
+        });
         let group = Arc::new(Self {
-            epoch: setup.epoch,
+            epoch,
             level: setup.level,
             deadline: setup.deadline,
             live_wait: setup.live_wait,
@@ -152,10 +291,12 @@ impl MirrorGroup {
             submissions: (0..setup.workers).map(|_| ArrayQueue::new(setup.submissions_max)).collect(),
             posts: setup.table.children.iter().map(|_| CachePadded::default()).collect(),
             sequencer: setup.sequencer,
-            numbered: CachePadded::new(AtomicU64::new(0)),
+            published: CachePadded::new(AtomicU64::new(last)),
+            past,
+            keeping,
             table: setup.table,
         });
-        let sequencer = Sequencer::new(Arc::clone(&group), writer, setup.catch_up_help);
+        let sequencer = Sequencer::new(Arc::clone(&group), writer, setup.catch_up_help, journal, withdrawn);
         (group, sequencer)
     }
 
@@ -174,7 +315,7 @@ impl MirrorGroup {
     ///
     /// Raises the floor of reads before it lets a success be told. A rejection raises nothing: it left nothing to read.
     #[must_use]
-    pub fn decide(&self, change: &Change, now: Time) -> Decision {
+    pub fn decide(&self, change: &Arc<Change>, now: Time) -> Decision {
         let ticket = match change.admission() {
             Some(Admission::Numbered(ticket)) => ticket,
             Some(Admission::Refused(fault, _)) => return Decision::Refused(*fault),
@@ -189,6 +330,12 @@ impl MirrorGroup {
                 return if now < until { Decision::Wait { until } } else { self.decide(change, now) };
             }
         };
+        if change.is_unrecorded() {
+            return Decision::Unrecorded;
+        }
+        if self.level_of(change) == Level::Durable {
+            return ack::accept(self.last_sequence() >= ticket.sequence, change.submitted, now);
+        }
         self.settle(change);
         let decision = loop {
             let agreed = change.agreed();
@@ -217,11 +364,13 @@ impl MirrorGroup {
     }
 
     /// The operator's word that `child` is identical to its siblings again, as of now: its lane goes on with the next
-    /// change, once a probe is good. Does nothing for a child that is live.
-    pub fn attach(&self, child: usize) {
+    /// change, once a probe is good. Does nothing for a child that is live. What [`is_attached`](Self::is_attached) wants.
+    pub fn attach(&self, child: usize) -> u64 {
+        let ask = self.posts[child].attaches.fetch_add(1, Ordering::Relaxed) + 1;
         // Release: what the operator did before is seen by the lane that takes this.
         self.posts[child].attach.store(true, Ordering::Release);
         self.notice(child);
+        ask
     }
 
     /// The operator gives up what `child` has missed: its lane sends it nothing more, and it needs a reseed. Does nothing
@@ -231,11 +380,32 @@ impl MirrorGroup {
         self.notice(child);
     }
 
+    /// `child` was put in a vacant place of a group that has had no change yet, so it is what its siblings are: its lane
+    /// goes through all changes from the first. Does nothing in a group that has had one.
+    pub fn join(&self, child: usize) {
+        self.posts[child].join.store(true, Ordering::Release);
+        self.notice(child);
+    }
+
+    /// Has the lane left this place? Then another child may be put there.
+    #[must_use]
+    pub fn is_left(&self, child: usize) -> bool {
+        // Acquire: what the lane did for the last child is done.
+        !self.posts[child].serves.load(Ordering::Acquire)
+    }
+
     /// Something that decides about `child` has changed elsewhere (what the operator wants of it, its health): its lane
     /// and the sequencer look.
     pub fn notice(&self, child: usize) {
         self.wake_lane(child);
         self.sequencer.wake();
+    }
+
+    /// Has the lane of `child` ask it how it is, without an entry in the ring.
+    fn ask(&self, child: usize, expires: Time) {
+        // Relaxed: the wake that follows orders it.
+        self.posts[child].probe.store(expires.as_nanos().saturating_add(1), Ordering::Relaxed);
+        self.wake_lane(child);
     }
 
     /// The children, probes and floor of the group.
@@ -250,11 +420,17 @@ impl MirrorGroup {
         self.epoch
     }
 
-    /// The sequence that was given last; 0 before the first.
+    /// The sequence of the change that was published last; 0 before the first. With a journal, it is on record.
     #[must_use]
     pub fn last_sequence(&self) -> u64 {
         // Acquire pairs with the sequencer's Release: no child is seen ahead of it.
-        self.numbered.load(Ordering::Acquire)
+        self.published.load(Ordering::Acquire)
+    }
+
+    /// Whose answers clients wait for.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.level
     }
 
     /// Changes that `child` has not confirmed.
@@ -290,6 +466,15 @@ impl MirrorGroup {
         refused
     }
 
+    /// `child` has applied everything up to `sequence`.
+    fn confirm(&self, child: usize, sequence: u64) {
+        self.child(child).confirm_applied(sequence);
+        if self.level == Level::Durable {
+            // No client is told of an outcome: what any child shows is what no other may fall behind.
+            self.table.shared.raise_floor(sequence);
+        }
+    }
+
     fn child(&self, child: usize) -> &Child {
         &self.table.children[child]
     }
@@ -307,21 +492,24 @@ impl MirrorGroup {
     }
 
     /// The child's last word about the change.
-    fn on_answer(&self, change: &Change, child: usize, status: u16, class: Class, held: Option<Held>, now: Time) {
+    fn on_answer(&self, change: &Arc<Change>, child: usize, status: u16, class: Class, held: Option<Held>, now: Time) {
         change.answer(child, status, class, held, now);
         self.settle(change);
         change.wake_origin();
+        if change.is_doubted() {
+            self.wake_lanes();
+        }
     }
 
     /// The client need not wait for the child any more.
-    fn on_end(&self, change: &Change, child: usize, end: End, now: Time) {
+    fn on_end(&self, change: &Arc<Change>, child: usize, end: End, now: Time) {
         change.end(child, end, now);
         self.settle(change);
         change.wake_origin();
     }
 
     /// Nobody need wait for those that have not ended.
-    fn end_open(&self, change: &Change, now: Time) {
+    fn end_open(&self, change: &Arc<Change>, now: Time) {
         for report in change.reports().filter(|report| report.ended.is_none()) {
             self.on_end(change, report.child, End::Slow, now);
         }
@@ -329,13 +517,14 @@ impl MirrorGroup {
 
     /// Sets what has won, if that is known now, and tells the lanes of children that answered otherwise. A lane whose
     /// answer comes later, or at the same moment, sees what has won and judges itself.
-    fn settle(&self, change: &Change) {
+    fn settle(&self, change: &Arc<Change>) {
         if !change.settle(self.level_of(change)) {
             return;
         }
         let Some(agreed) = change.agreed() else {
             return;
         };
+        self.record_outcome(change, agreed);
         for (child, class) in change.answers() {
             if class != agreed {
                 let new = Arc::new(Condemned { sequence: change.sequence(), class, agreed });

@@ -8,7 +8,8 @@
 //! Nothing here waits, sends or reads a clock. Who sets what: workers and lanes tell [`GroupTable::observe`] and
 //! [`GroupTable::on_probe`] what they saw; lanes say how current a child is ([`Child::set_standing`],
 //! [`Child::confirm_applied`]); control says what the operator wants ([`Child::set_admin`], [`Child::set_weight`],
-//! [`GroupTable::set_primary`]) and where names lead ([`Child::set_addresses`]).
+//! [`GroupTable::set_primary`]), who stands in a place ([`GroupTable::occupy`], [`GroupTable::vacate`]) and where names
+//! lead ([`Child::set_addresses`]).
 
 mod address;
 mod at_load;
@@ -18,6 +19,7 @@ mod chooser;
 pub mod cost;
 mod group;
 mod health;
+pub mod issuer;
 mod latency;
 pub mod policy;
 mod set;
@@ -27,9 +29,9 @@ pub(crate) mod testing;
 
 pub use address::Addresses;
 pub use budget::RetryBudget;
-pub use child::{Admin, Child, Counters, InFlight, Shown, Standing, Why};
+pub use child::{Admin, Child, Counters, Identity, InFlight, Shown, Standing, Why};
 pub use chooser::Chooser;
-pub use group::{ChildTimeouts, GroupShared, GroupTable, Outcome};
+pub use group::{ChildTimeouts, GroupShared, GroupTable, Outcome, ReadGate};
 pub use health::{Health, Step};
 pub use policy::{Choice, Explanation, Judged, NoChoice, Policy, select};
 pub use set::ChildSet;

@@ -15,6 +15,10 @@ mod support;
 mod classes;
 #[path = "changes/ends.rs"]
 mod ends;
+#[path = "changes/gate.rs"]
+mod gate;
+#[path = "changes/levels.rs"]
+mod levels;
 #[path = "changes/memory.rs"]
 mod memory;
 #[path = "changes/outcomes.rs"]

@@ -54,8 +54,8 @@ fn the_readme_is_true() {
         (meant.dialect, meant.rule_set, meant.policy, meant.ack)
     );
     assert_eq!(
-        (told.write_deadline, told.live_wait, told.read_wait),
-        (meant.write_deadline, meant.live_wait, meant.read_wait)
+        (told.write_deadline, told.live_wait, told.read_gate, told.read_wait),
+        (meant.write_deadline, meant.live_wait, meant.read_gate, meant.read_wait)
     );
     assert_eq!(told.probe, meant.probe);
     assert_eq!(told.timeouts, meant.timeouts);

@@ -464,7 +464,9 @@ fn the_admin_address_answers_the_service_actions() {
         ("GetStatus", vec!["<product>antiphon</product>", "<engine id=\"1\" host=", "<state>ready</state>"]),
         ("GetChildren", vec!["num_children=\"2\"", "<autn:name>b</autn:name>", port.as_str()]),
         ("GetVersion", vec!["<autn:producttypecsv>DAH</autn:producttypecsv>", env!("CARGO_PKG_VERSION")]),
-        ("GetRequestLog", vec!["<note>", "<requests/>"]),
+        ("GetRequestLog", vec!["<action>GETREQUESTLOG</action>"]),
+        ("GetLicenseInfo", vec!["<autn:validlicense>true</autn:validlicense>", "<autn:name>DAHReadQueue</autn:name>"]),
+        ("ThreadStatus", vec!["<thread><id>0</id><clients>"]),
         ("GetStatistics", vec!["SuccessfulActions=\"0\""]),
         ("Help", vec!["<action name=\"EngineManagement\">"]),
         ("DAHReadQueue", vec!["cursor=\"0\""]),
@@ -476,7 +478,10 @@ fn the_admin_address_answers_the_service_actions() {
             assert_says(&answer.text(), &parts);
         }
     }
-    assert_error(&ask("/action=Wobble"), 404, "WOBBLE", "ERRORNOTIMPLEMENTED");
+    for name in ["Wobble", "ShowPermissions", "GetStatusInfo", "GetConfig", "ValidateConfig", "TokenManagement"] {
+        let answer = ask(&format!("/action={name}"));
+        assert_error(&answer, 404, &name.to_uppercase(), "ERRORNOTIMPLEMENTED");
+    }
     assert_error(&ask("/action=GetPid&a=GetPid"), 400, "", "ERRORPARAMINVALID");
     assert_eq!(ask("/nothing").status(), 404);
     // An order needs what no page can send, as in the other dialect; the socket is the operator's own.

@@ -363,8 +363,14 @@ fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
 
 fn table(out: &mut String, load: f64, results: &[Vec<Figures>]) {
     _ = writeln!(out, "## {:.0} % of what least_conn can carry\n", load * 100.0);
-    _ = writeln!(out, "Milliseconds: median of the rounds. Ratios of predictive to it, paired within a round: median [least, most].\n");
-    _ = writeln!(out, "| policy | mean | p50 | p99 | p99.9 | short p99 | errors | mean ratio | p99 ratio | p99.9 ratio | short p99 ratio |");
+    _ = writeln!(
+        out,
+        "Milliseconds: median of the rounds. Ratios of predictive to it, paired within a round: median [least, most].\n"
+    );
+    _ = writeln!(
+        out,
+        "| policy | mean | p50 | p99 | p99.9 | short p99 | errors | mean ratio | p99 ratio | p99.9 ratio | short p99 ratio |"
+    );
     _ = writeln!(out, "|---|---|---|---|---|---|---|---|---|---|---|");
     for (policy, rounds) in POLICIES.iter().zip(results) {
         let median = |of: fn(&Figures) -> f64| spread(rounds.iter().map(of)).0;
@@ -413,7 +419,11 @@ fn plot(panels: &[(f64, Vec<Vec<Figures>>)]) -> String {
             let y = top + 34.0 + row as f64 * (BAR + 6.0);
             let colour = if row == 0 { "#2b6cb0" } else { "#a0aec0" };
             _ = writeln!(svg, "<text x=\"100\" y=\"{}\" text-anchor=\"end\">{policy}</text>", y + 16.0);
-            _ = writeln!(svg, "<rect x=\"110\" y=\"{y}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>", x(median) - 110.0);
+            _ = writeln!(
+                svg,
+                "<rect x=\"110\" y=\"{y}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>",
+                x(median) - 110.0
+            );
             _ = writeln!(
                 svg,
                 "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{m}\" y2=\"{m}\" stroke=\"black\"/>",

@@ -12,7 +12,7 @@ use antiphon::action::{Class, Dialect, RuleSet, Rules};
 use antiphon::probe::{self, Failure};
 use antiphon::route::cost::{self, Label};
 use antiphon::route::{
-    Child, ChildSet, ChildTimeouts, Choice, Chooser, GroupShared, GroupTable, Outcome, Policy, select,
+    Child, ChildSet, ChildTimeouts, Choice, Chooser, GroupShared, GroupTable, Outcome, Policy, ReadGate, select,
 };
 use antiphon::sync::Arc;
 use antiphon::time::Time;
@@ -616,6 +616,7 @@ fn group(scenario: &Scenario, chooses: Chooses) -> GroupTable {
         rules: Arc::new(Rules::new(Dialect::Http, RuleSet::Http, Vec::new(), Class::Change).expect("a built-in set")),
         probe: probe::Options::default(),
         timeouts: ChildTimeouts { connect: second, response_head: second, response_body: second, tunnel_idle: second },
+        read_gate: ReadGate::default(),
         cost: cost::Options { prequal_quantile: quantile, ..cost::Options::default() },
         shared: Arc::new(GroupShared::new()),
     }

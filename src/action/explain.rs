@@ -50,7 +50,7 @@ impl<'t> Written<'t> {
 /// ```
 ///
 /// # Errors
-/// As [`Rules::classify`]: the request would be refused.
+/// As [`Rules::classify`] and [`Decision::token`](super::Decision::token): the request would be refused.
 pub fn explain(rules: &Rules, request_text: &str) -> Result<String, Fault> {
     let written = Written::read(request_text);
     let asked = written.asked();
@@ -77,6 +77,10 @@ pub fn explain(rules: &Rules, request_text: &str) -> Result<String, Fault> {
         };
         let inject = injection.inject;
         lines += &format!("injects  {} with {} random digits, in {place}\n", inject.parameter, inject.digits);
+    }
+    if let Some(token) = decision.token(&asked)? {
+        let times = if decision.rule.issuer_only() { ", and never twice" } else { "" };
+        lines += &format!("to      the child that issued its token, {}{times}\n", token.issuer);
     }
     if decision.class == super::Class::Refuse {
         let refusal = decision.rule.refusal();

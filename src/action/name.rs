@@ -225,7 +225,7 @@ fn bare_range(text: &[u8]) -> (usize, usize) {
 }
 
 /// Decodes what is validly encoded and keeps the rest.
-fn decode_leniently(text: &[u8]) -> Vec<u8> {
+pub(super) fn decode_leniently(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut at = 0;
     while at < text.len() {

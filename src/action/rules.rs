@@ -38,6 +38,8 @@ pub struct Rule {
     refusal: Fault,
     /// With the bit of [`Rules::conditions`] that says that a request has the parameter.
     inject: Option<(Inject, u64)>,
+    /// A read that only the child whose token it carries may carry out, and once.
+    issuer_only: bool,
 }
 
 /// What a look at the whole request tells of a rule's condition.
@@ -180,6 +182,7 @@ impl Rule {
             validators: Validators::Differ,
             refusal: Fault::ActionRefused,
             inject: None,
+            issuer_only: false,
         }
     }
 
@@ -232,6 +235,14 @@ impl Rule {
     #[must_use]
     pub(super) const fn with_refusal(mut self, refusal: Fault) -> Self {
         self.refusal = refusal;
+        self
+    }
+
+    /// Only the child that issued the request's token may carry it out ([`Decision::token`](super::Decision::token)), and
+    /// nobody twice.
+    #[must_use]
+    pub(super) const fn for_issuer_only(mut self) -> Self {
+        self.issuer_only = true;
         self
     }
 
@@ -314,6 +325,12 @@ impl Rule {
         self.refusal
     }
 
+    /// Whether a read may be carried out by nobody but the child that issued its token, and by it only once.
+    #[must_use]
+    pub const fn issuer_only(&self) -> bool {
+        self.issuer_only
+    }
+
     /// What requests get that lack it, and the bit that says that one has it.
     pub(super) fn inject(&self) -> Option<(&Inject, u64)> {
         self.inject.as_ref().map(|(inject, mask)| (inject, *mask))
@@ -327,6 +344,7 @@ impl Rule {
             && self.applied == other.applied
             && self.validators == other.validators
             && self.refusal == other.refusal
+            && self.issuer_only == other.issuer_only
     }
 }
 

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toml::Spanned;
+use toml::de::DeValue;
 
 use super::error::{Problems, Wrong};
 use super::settings::{TIMEOUT, WAIT, child_timeouts};
 use super::table::Table;
-use super::values::{HostPort, duration, host_port, integer, name, plain, text, word};
+use super::values::{HostPort, Judged, duration, host_port, integer, name, plain, text, word};
 use super::{AciErrors, Child, Group, cost, probe, rule};
 use crate::action::{Class, Dialect, RuleSet, Rules};
-use crate::limits::{CHANGE_DEADLINE, CHILDREN_MAX, SLOTS_MAX, WEIGHT_MAX};
+use crate::limits::{ALIASES_MAX, CHANGE_DEADLINE, CHILDREN_MAX, SLOTS_MAX, WEIGHT_MAX};
 use crate::mirror::ack::Level;
-use crate::route::{ChildTimeouts, Policy};
+use crate::route::{ChildTimeouts, Policy, ReadGate};
 
 /// A child's weight unless it has one: hundredths of an ordinary child read well.
 const WEIGHT_DEFAULT: u64 = 100;
@@ -27,10 +28,8 @@ const LIVE_WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=CHANGE_DE
 /// A read that comes with a change's acknowledgement must not fail because of one slow confirmation.
 const READ_WAIT_DEFAULT: Duration = Duration::from_millis(100);
 
-const ACKS_LATER: &[(&str, &str)] = &[
-    ("quorum", "write \"all\" or \"first\" until then"),
-    ("durable", "write \"first\" until then: it answers soonest"),
-];
+/// A child may be this many changes behind what was answered, at most: more is a slip, not a wish.
+const READS_BEHIND: RangeInclusive<u64> = 1..=1_000_000;
 
 /// One group, over the children's time-outs of `[timeouts]`. `None` only with a problem reported.
 pub(super) fn group(
@@ -62,10 +61,12 @@ pub(super) fn group(
 
     let policies = word("policies", &Policy::ALL, Policy::name, &[]);
     let policy = table.or(problems, "policy", Policy::default(), policies);
-    let acks = word("acknowledgements", &Level::ALL, Level::as_str, ACKS_LATER);
-    let ack = table.or(problems, "ack", Level::default(), acks);
+    let acks = word("acknowledgements", &Level::ALL, Level::as_str, &[]);
+    let mut ack = table.or(problems, "ack", Level::default(), acks);
+    let quorum = quorum(&mut table, ack, problems);
     let write_deadline = table.or(problems, "write_deadline", WRITE_DEADLINE_DEFAULT, duration(TIMEOUT));
     let live_wait = table.or(problems, "live_wait", LIVE_WAIT_DEFAULT, duration(LIVE_WAIT));
+    let read_gate = read_gate(&mut table, problems);
     let read_wait = table.or(problems, "read_wait", READ_WAIT_DEFAULT, duration(WAIT));
 
     let aci_errors = if dialect == Dialect::Aci {
@@ -92,7 +93,19 @@ pub(super) fn group(
     }
 
     let child_tables = table.tables(problems, "child", &format!("[[{title}.child]]"));
-    let children = children(child_tables, &table, listeners, problems);
+    let children = children(child_tables, &table, dialect, listeners, problems);
+    if let Level::Quorum(count) = &mut ack {
+        *count = match quorum {
+            Some(found) if *found.get_ref() > children.len() as u64 && !children.is_empty() => {
+                let message = format!("this group has {} children", children.len());
+                problems.push(found.span(), Wrong::new(message, "no more can answer: lower the number"));
+                1
+            }
+            Some(found) => found.into_inner() as u16,
+            // More than half: any two quorums have a child in common.
+            None => (children.len() / 2 + 1) as u16,
+        };
+    }
     table.not_yet(problems, "verify", "remove it; compare the children by other means until then");
     table.finish(problems);
     Some(Group {
@@ -104,6 +117,7 @@ pub(super) fn group(
         ack,
         write_deadline,
         live_wait,
+        read_gate,
         read_wait,
         children,
         probe,
@@ -111,6 +125,30 @@ pub(super) fn group(
         cost,
         aci_errors,
     })
+}
+
+/// `quorum`: how many, under `ack = "quorum"` only.
+fn quorum(table: &mut Table<'_>, ack: Level, problems: &mut Problems) -> Option<Spanned<u64>> {
+    if matches!(ack, Level::Quorum(_)) {
+        return table.optional(problems, "quorum", integer(1..=CHILDREN_MAX as u64));
+    }
+    let message = format!("`quorum` is of `ack = \"quorum\"`, and here it is {:?}", ack.as_str());
+    table.misfit(problems, "quorum", &message, "remove it, or write `ack = \"quorum\"`");
+    None
+}
+
+/// `read_gate`, and `reads_behind_max` where it is bounded.
+fn read_gate(table: &mut Table<'_>, problems: &mut Problems) -> ReadGate {
+    let gates = word("gates", &ReadGate::ALL, ReadGate::as_str, &[]);
+    let gate = table.or(problems, "read_gate", ReadGate::default(), gates);
+    if let ReadGate::Bounded(_) = gate {
+        let help = "add `reads_behind_max = 100`: how many changes a child may be behind and serve reads";
+        let found = table.required(problems, "reads_behind_max", help, integer(READS_BEHIND));
+        return ReadGate::Bounded(found.map_or(1, Spanned::into_inner));
+    }
+    let message = format!("`reads_behind_max` is of `read_gate = \"bounded\"`, and here it is {:?}", gate.as_str());
+    table.misfit(problems, "reads_behind_max", &message, "remove it, or write `read_gate = \"bounded\"`");
+    gate
 }
 
 /// `rules`: the dialect's own set unless another is named; a set of the other dialect is refused.
@@ -135,6 +173,7 @@ fn rule_set(table: &mut Table<'_>, dialect: Dialect, problems: &mut Problems) ->
 fn children(
     tables: Vec<Table<'_>>,
     group: &Table<'_>,
+    dialect: Dialect,
     listeners: &[Spanned<SocketAddr>],
     problems: &mut Problems,
 ) -> Vec<Child> {
@@ -149,7 +188,7 @@ fn children(
     }
     let mut children: Vec<Child> = Vec::with_capacity(tables.len());
     for table in tables.into_iter().take(CHILDREN_MAX) {
-        let Some((child, places)) = child(table, problems) else { continue };
+        let Some((child, places)) = child(table, dialect, problems) else { continue };
         if children.iter().any(|other| other.name == child.name) {
             let message = format!("this group has a child {:?} already", child.name);
             problems.push(places.name, Wrong::new(message, "give each child a name of its own"));
@@ -157,6 +196,11 @@ fn children(
         if let Some(twin) = children.iter().find(|other| other.host == child.host && other.port == child.port) {
             let message = format!("child {:?} has this address already", twin.name);
             problems.push(places.address.clone(), Wrong::new(message, "every change would reach that server twice"));
+        }
+        if let Some((name, alias)) = children.iter().find_map(|other| shared_name(&child, other)) {
+            let message = format!("child {name:?} goes by {alias} already");
+            let help = "a token that names it could belong to either child: give each names of its own";
+            problems.push(places.alias.unwrap_or_else(|| places.address.clone()), Wrong::new(message, help));
         }
         if let Some(own) = listeners.iter().find(|own| is_self(&child, *own.get_ref())) {
             let message = format!("this is our own listener {}", own.get_ref());
@@ -171,9 +215,10 @@ fn children(
 struct Places {
     name: Range<usize>,
     address: Range<usize>,
+    alias: Option<Range<usize>>,
 }
 
-fn child(mut table: Table<'_>, problems: &mut Problems) -> Option<(Child, Places)> {
+fn child(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Option<(Child, Places)> {
     let found = table.required(problems, "name", "add `name = \"a\"`", text);
     let name =
         found.as_ref().and_then(|found| name(found.get_ref()).map_err(|wrong| problems.push(found.span(), wrong)).ok());
@@ -181,19 +226,24 @@ fn child(mut table: Table<'_>, problems: &mut Problems) -> Option<(Child, Places
     let weight = table.or(problems, "weight", WEIGHT_DEFAULT, integer(0..=u64::from(WEIGHT_MAX)));
     let location = table.optional(problems, "location", plain).map(|location| (*location.get_ref()).into());
     let slots = table.or(problems, "slots", 0, integer(0..=u64::from(SLOTS_MAX)));
+    let alias = match dialect {
+        Dialect::Aci => table.optional(problems, "alias", aliases),
+        Dialect::Http => {
+            let message = "`alias` is of the dialect \"aci\", and this group speaks \"http\"";
+            table.misfit(problems, "alias", message, "remove it: there are no tokens here");
+            None
+        }
+    };
     table.finish(problems);
     let (address, places) = {
         let address = address?;
-        let places = Places { name: found?.span(), address: address.span() };
+        let places = Places { name: found?.span(), address: address.span(), alias: alias.as_ref().map(Spanned::span) };
         (address.into_inner(), places)
-    };
-    let authority = match &address {
-        HostPort { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-        HostPort { host, port } => format!("{host}:{port}"),
     };
     let child = Child {
         name: name?.into(),
-        authority: authority.into(),
+        authority: authority(&address),
+        aliases: alias.map_or_else(Box::default, |alias| alias.into_inner().iter().map(authority).collect()),
         host: address.host.into(),
         port: address.port,
         weight: weight as u32,
@@ -201,6 +251,32 @@ fn child(mut table: Table<'_>, problems: &mut Problems) -> Option<(Child, Places
         slots: slots as u32,
     };
     Some((child, places))
+}
+
+/// `alias`: what a child is called in its tokens beside its address.
+fn aliases(value: &DeValue<'_>) -> Judged<Vec<HostPort>> {
+    let array = value.as_array().filter(|array| array.len() <= ALIASES_MAX).ok_or_else(|| {
+        let message = format!("not an array of at most {ALIASES_MAX} names");
+        Wrong::new(message, "write alias = [\"10.2.105.34:1234\"]: the addresses that the child puts into its tokens")
+    })?;
+    array.iter().map(|item| host_port(item.get_ref())).collect()
+}
+
+/// As the operator is shown it: IPv6 in brackets.
+fn authority(address: &HostPort) -> Box<str> {
+    match address {
+        HostPort { host, port } if host.contains(':') => format!("[{host}]:{port}").into(),
+        HostPort { host, port } => format!("{host}:{port}").into(),
+    }
+}
+
+/// The other child's name, and by what both go in tokens, if there is such a thing: an alias of one, for two addresses
+/// that are equal have been reported.
+fn shared_name<'c>(child: &'c Child, other: &'c Child) -> Option<(&'c str, &'c str)> {
+    let mine = || child.aliases.iter().chain([&child.authority]);
+    let found = mine().find(|name| other.aliases.contains(name));
+    let found = found.or_else(|| child.aliases.iter().find(|name| **name == other.authority));
+    found.map(|name| (&*other.name, &**name))
 }
 
 /// Is this child one of our listeners? Only what the text tells: names are not resolved, save `localhost`.

@@ -1,9 +1,9 @@
 //! The sections that are about the process and not about a group: `[admin]`, `[workers]`, `[timeouts]`, `[limits]`,
-//! `[log]`.
+//! `[log]`, `[state]`.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::{Range, RangeInclusive};
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -13,7 +13,9 @@ use toml::de::DeValue;
 use super::error::{Problems, Wrong};
 use super::table::Table;
 use super::values::{Judged, Octets, boolean, duration, integer, list, plain, size, socket_address, text, word};
-use super::{ADMIN_SOCKET_DEFAULT, Admin, ClientTimeouts, DriverChoice, Limits, Log, LogFormat, LogLevel, Workers};
+use super::{
+    ADMIN_SOCKET_DEFAULT, Admin, ClientTimeouts, DriverChoice, Limits, Log, LogFormat, LogLevel, State, Workers,
+};
 use crate::limits;
 use crate::route::ChildTimeouts;
 
@@ -231,4 +233,25 @@ pub(super) fn log(mut table: Table<'_>, problems: &mut Problems) -> Log {
     };
     table.finish(problems);
     log
+}
+
+/// `[state]`. `None` only with a problem reported.
+pub(super) fn state(mut table: Table<'_>, problems: &mut Problems) -> Option<State> {
+    let directory = table.required(problems, "directory", "add `directory = \"/var/lib/antiphon\"`", plain);
+    table.finish(problems);
+    let directory = directory?;
+    let path = PathBuf::from(*directory.get_ref());
+    let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
+    let is_ours = path.is_absolute() && path.parent().is_some() && is_plain;
+    if !is_ours || directory.get_ref().len() > limits::STATE_PATH_BYTES_MAX {
+        let message = format!(
+            "{:?} is not an absolute path of a directory, without `..`, of at most {} octets",
+            directory.get_ref(),
+            limits::STATE_PATH_BYTES_MAX
+        );
+        let help = "write \"/var/lib/antiphon\": a directory of antiphon's own, whose parent exists";
+        problems.push(directory.span(), Wrong::new(message, help));
+        return None;
+    }
+    Some(State { directory: path })
 }

@@ -6,7 +6,7 @@ use super::values::{Octets, Spelled};
 use super::{Config, DriverChoice, Group, Listener};
 use crate::action::Dialect;
 use crate::mirror::ack::Level;
-use crate::route::HostPattern;
+use crate::route::{HostPattern, ReadGate};
 
 impl Config {
     /// What this configuration amounts to, for people; ends with a line feed.
@@ -38,7 +38,11 @@ impl Config {
             DriverChoice::Uring => "io_uring",
             DriverChoice::Epoll => "epoll",
         };
-        writeln!(out, "workers  {count}, {driver}")
+        writeln!(out, "workers  {count}, {driver}")?;
+        match &self.state {
+            Some(state) => writeln!(out, "state    {}", state.directory.display()),
+            None => writeln!(out, "state    none: a restart forgets what was ordered while antiphon ran"),
+        }
     }
 
     fn listener(&self, out: &mut String, listener: &Listener) -> std::fmt::Result {
@@ -64,9 +68,11 @@ impl Config {
 
     fn group(&self, out: &mut String, index: usize, group: &Group) -> std::fmt::Result {
         let ack = match group.ack {
-            Level::All => "all live children",
-            Level::First => "the first child",
-            Level::AllOrRefuse => "all children, refused while one is away",
+            Level::All => "all live children".to_owned(),
+            Level::First => "the first child".to_owned(),
+            Level::Quorum(count) => format!("{count} of {} children", group.children.len()),
+            Level::Durable => "nobody: 202 once it has its place in the order".to_owned(),
+            Level::AllOrRefuse => "all children, refused while one is away".to_owned(),
         };
         write!(
             out,
@@ -76,6 +82,11 @@ impl Config {
             group.rule_set.as_str()
         )?;
         writeln!(out, "policy {}, acknowledged by {ack}", group.policy)?;
+        match group.read_gate {
+            ReadGate::Strict => {}
+            ReadGate::Bounded(behind) => writeln!(out, "         reads may miss the last {behind} changes")?,
+            ReadGate::None => writeln!(out, "         reads may miss any number of changes")?,
+        }
         let leads_here = |listener: &Listener| {
             listener.table.default == Some(index) || listener.table.routes.iter().any(|route| route.group == index)
         };
@@ -89,6 +100,9 @@ impl Config {
         writeln!(out, "         changes are kept in memory only, the last {ring}; a restart loses them")?;
         for (index, child) in group.children.iter().enumerate() {
             write!(out, "  child  {} {} weight {}", child.name, child.authority, child.weight)?;
+            if !child.aliases.is_empty() {
+                write!(out, " alias {}", child.aliases.join(", "))?;
+            }
             if let Some(location) = &child.location {
                 write!(out, " at {location}")?;
             }

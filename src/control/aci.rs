@@ -70,7 +70,7 @@ pub(super) fn carry_out(
         if !may_order {
             return Err(Refusal::forbidden("orders need the field `Antiphon-Admin: 1` here".to_owned()));
         }
-        let order = |child: &Arc<Child>| desk.order(Some(&group.name), &child.name, verb, by);
+        let order = |child: &Arc<Child>| desk.order(Some(&group.name), &child.name(), verb, by);
         engines.iter().map(|child| Ok(Element::text("result", order(child)?).listed())).collect()
     };
     match action.to_ascii_lowercase().as_str() {
@@ -97,7 +97,7 @@ pub(super) fn carry_out(
             let group = group()?;
             order(&group, &named(&group, parameters, &["Engine", "EngineID"])?, ChildVerb::Flush)
         }
-        other if scope == Scope::All => service::answer(desk, other).ok_or_else(Refusal::unknown),
+        other if scope == Scope::All => service::answer(desk, other, parameters)?.ok_or_else(Refusal::unknown),
         _ => Err(Refusal::unknown()),
     }
 }
@@ -202,8 +202,10 @@ fn named(group: &GroupTable, parameters: &Parameters, by_id: &[&str]) -> Result<
 
 /// The engines that a request names, by numbers or by names, each a list; all of them are there. `None`: it names none.
 fn engines(group: &GroupTable, parameters: &Parameters, by_id: &[&str]) -> Result<Option<Vec<Arc<Child>>>, Refusal> {
-    let find_id = |word: &str| word.parse::<usize>().ok().and_then(|index| group.children.get(index));
-    let find_name = |word: &str| group.children.iter().find(|child| child.name.eq_ignore_ascii_case(word));
+    let find_id = |word: &str| {
+        word.parse::<usize>().ok().and_then(|index| group.children.get(index)).filter(|child| !child.is_vacant())
+    };
+    let find_name = |word: &str| group.occupied().find(|child| child.identity().name.eq_ignore_ascii_case(word));
     let mut found: Vec<Arc<Child>> = Vec::new();
     let mut is_named = false;
     for (name, is_id) in by_id.iter().map(|name| (*name, true)).chain([("EngineName", false)]) {

@@ -256,8 +256,8 @@ impl Desk {
                 "is taken as identical as of now: once a probe is good it gets the next change, and reads"
             }
         };
-        tracing::info!(group = %table.name, child = %child.name, %verb, %before, by, "order of the operator");
-        Ok(format!("{}/{} {done}", table.name, child.name))
+        tracing::info!(group = %table.name, child = %child.name(), %verb, %before, by, "order of the operator");
+        Ok(format!("{}/{} {done}", table.name, child.name()))
     }
 }
 
@@ -302,7 +302,7 @@ async fn readyz(State(desk): State<Desk>) -> Response {
     let dead: Vec<_> = routes
         .groups
         .iter()
-        .filter(|group| !group.children.iter().any(|child| child.is_live()))
+        .filter(|group| !group.occupied().any(|child| child.is_live()))
         .map(|group| &*group.name)
         .collect();
     if dead.is_empty() {

@@ -36,6 +36,16 @@ pub enum StartError {
         /// What to do.
         hint: String,
     },
+    /// The state directory cannot be used.
+    #[error("[state] directory {}: {what}\n  {hint}", path.display())]
+    State {
+        /// `[state] directory`, or a file in it.
+        path: PathBuf,
+        /// What was found.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
     /// A worker ended although nobody stopped it.
     #[error("a worker ended: {0}\n  this is a fault of antiphon; please report it with the lines above")]
     Worker(io::Error),
@@ -63,6 +73,9 @@ impl StartError {
     /// Can a line of the configuration cure it? Then the exit code is 78 (EX_CONFIG).
     #[must_use]
     pub const fn is_configuration(&self) -> bool {
-        matches!(self, Self::Bind { .. } | Self::Limits(_) | Self::Driver(_) | Self::AdminSocket { .. })
+        matches!(
+            self,
+            Self::Bind { .. } | Self::Limits(_) | Self::Driver(_) | Self::AdminSocket { .. } | Self::State { .. }
+        )
     }
 }

@@ -180,7 +180,7 @@ fn answer(group: &GroupTable, request: &str) -> Answer {
 fn costs(group: &GroupTable, label: &Label, class: Class) -> Costs {
     let explanation = group.explain(label, time::now());
     let (chosen, none) = match (class, explanation.chosen) {
-        (Class::Read, Ok(index)) => (Some(group.children[index].name.to_string()), None),
+        (Class::Read, Ok(index)) => (Some(group.children[index].name().to_string()), None),
         (Class::Read, Err(NoChoice::NoneCurrent)) => (None, Some("no child that is up has every acknowledged change")),
         (Class::Read, Err(NoChoice::AllDown | NoChoice::AllTried)) => (None, Some("no child is up")),
         _ => (None, Some("a change goes to every child")),
@@ -200,7 +200,7 @@ impl ChildCost {
     fn of(group: &GroupTable, child: &Judged) -> Self {
         let (terms, seen) = (&child.terms, &child.seen);
         Self {
-            name: group.children[child.index].name.to_string(),
+            name: group.children[child.index].name().to_string(),
             state: child.shown.to_string(),
             candidate: child.is_candidate,
             in_flight: terms.in_flight,

@@ -26,7 +26,7 @@ use crate::mirror::{self, Budget, MirrorGroup, Wake};
 use crate::route::{Child, ChildTimeouts, GroupShared, GroupTable, RouteTable};
 use crate::sync::Arc;
 use crate::time::{self, Time};
-use crate::worker::sequencer::{self, SequencerThread, SequencerWake};
+use crate::worker::sequencer::{self, SequencerThread, ThreadWake};
 use crate::worker::stats::WorkerStats;
 use crate::worker::{self, Common, Handle, Settings, Setup, SpawnError, Stop, Told};
 
@@ -62,7 +62,7 @@ pub struct View {
 pub struct GroupView {
     /// `"aci"` or `"http"`.
     pub dialect: String,
-    /// `"all"` or `"first"`.
+    /// `"all"`, `"first"` …
     pub ack: &'static str,
 }
 
@@ -84,7 +84,7 @@ impl Front {
         let count = config.workers.count.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let connections_max = fit_descriptors(config, count)?;
         let mut bound = bind_all(config, count).await?;
-        let wake = SequencerWake::new();
+        let wake = ThreadWake::new();
         let groups: Vec<_> = config.groups.iter().enumerate().map(|(index, group)| table(index, group)).collect();
         names::resolve_all(&groups).await;
         let (mirrors, sequencers): (Vec<_>, Vec<_>) = config
@@ -167,8 +167,7 @@ impl Front {
     pub fn is_drained(&self) -> bool {
         let mirrors = &self.view.mirrors;
         let even = |mirror: &Arc<MirrorGroup>| {
-            let children = &mirror.table().children;
-            children.iter().all(|child| !child.is_live() || mirror.lag(child.index) == 0)
+            mirror.table().occupied().all(|child| !child.is_live() || mirror.lag(child.index) == 0)
         };
         self.stop.draining() == self.workers.len()
             && self.view.io.iter().all(|io| io.clients.value() == 0)
@@ -268,7 +267,7 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
     let child = |(index, child): (usize, &config::Child)| {
         let made = Child::new(&child.name, index, &child.authority, child.weight, child.location.as_deref());
         made.configure_cost(child.slots, group.cost.is_away(child.location.as_deref()));
-        Arc::new(made)
+        Arc::new(made.with_aliases(child.aliases.clone().into()))
     };
     Arc::new(GroupTable {
         name: group.name.clone(),
@@ -284,6 +283,7 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
             tunnel_idle: group.timeouts.tunnel_idle,
         },
         cost: group.cost.options.clone(),
+        read_gate: group.read_gate,
         shared: Arc::new(GroupShared::new()),
     })
 }
@@ -293,7 +293,7 @@ fn mirror_setup(
     group: &config::Group,
     table: &Arc<GroupTable>,
     workers: usize,
-    wake: &Arc<SequencerWake>,
+    wake: &Arc<ThreadWake>,
 ) -> mirror::Setup {
     let sequencer: Arc<dyn Wake> = wake.clone();
     mirror::Setup {
@@ -309,6 +309,7 @@ fn mirror_setup(
         ring_bytes_max: config.limits.ring_bytes_max,
         catch_up_help: CATCH_UP_HELP,
         sequencer,
+        durable: None,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::route::cost::Label;
 use crate::route::{Child, GroupTable, Judged, Policy, Shown};
 use crate::sync::{Arc, Ordering};
 use crate::time;
-use crate::worker::stats::{Count, DURATION_EDGES_US, Kind, WorkerStats};
+use crate::worker::stats::{Count, DURATION_EDGES_US, Kind, Told, WorkerStats};
 
 /// The content type of [`text`].
 pub use prometheus_text::CONTENT_TYPE;
@@ -137,6 +137,10 @@ impl Front {
         out.counters("retries", "Reads sent again, to another child or on another connection", retries)?;
         let cut = per_group(|stats, group| &stats.groups[group].cut).collect::<Vec<_>>();
         out.counters("answers_cut", "Answers that had begun and could not be ended", cut)?;
+        let waits = per_group(|stats, group| &stats.groups[group].gate_waits).collect::<Vec<_>>();
+        out.counters("reads_gated", "Reads that waited for a child that had come far enough", waits)?;
+        let refusals = per_group(|stats, group| &stats.groups[group].gate_refusals).collect::<Vec<_>>();
+        out.counters("reads_gate_refused", "Of these, refused because none came far enough in time", refusals)?;
         let mut faults = std::collections::BTreeMap::new();
         for (code, count) in self.0.stats.iter().flat_map(|stats| stats.faults()) {
             *faults.entry(code).or_insert(0) += count;
@@ -169,13 +173,13 @@ impl Front {
 
     fn children(&self, out: &mut Out<'_, '_>) -> fmt::Result {
         let groups = self.groups();
-        let all: Vec<(&GroupTable, &Child)> =
-            groups.iter().flat_map(|group| group.children.iter().map(|child| (&**group, &**child))).collect();
+        let all: Vec<(&GroupTable, &Child, Arc<str>)> =
+            groups.iter().flat_map(|group| group.occupied().map(|child| (&**group, &**child, child.name()))).collect();
         let mut states = Vec::new();
-        for (group, child) in &all {
+        for (group, child, name) in &all {
             for state in Shown::ALL {
                 let is = f64::from(u8::from(child.shown() == state));
-                states.push(([("group", &*group.name), ("child", &*child.name), ("state", state.name())], is));
+                states.push(([("group", &*group.name), ("child", &**name), ("state", state.name())], is));
             }
         }
         out.gauges("child_state", "1 for the state that the child is in", states)?;
@@ -188,7 +192,8 @@ impl Front {
             }),
         ];
         for (name, help, value) in gauges {
-            let values = all.iter().map(|(group, child)| (child_labels(group, child), value(&self.0, group, child)));
+            let values =
+                all.iter().map(|(group, child, name)| (child_labels(group, name), value(&self.0, group, child)));
             out.gauges(name, help, values)?;
         }
         let counters: [Family<fn(&Child) -> u64>; 6] = [
@@ -204,7 +209,7 @@ impl Front {
             ("child_falls", "Times it went down", |child| child.counters.falls.load(Ordering::Relaxed)),
         ];
         for (name, help, value) in counters {
-            out.counters(name, help, all.iter().map(|(group, child)| (child_labels(group, child), value(child))))?;
+            out.counters(name, help, all.iter().map(|(group, child, name)| (child_labels(group, name), value(child))))?;
         }
         Ok(())
     }
@@ -215,7 +220,8 @@ impl Front {
         let mut all = Vec::new();
         for group in groups.iter().filter(|group| group.policy == Policy::Predictive) {
             // What an action of no known kind would cost: the mean of all.
-            all.extend(group.explain(&Label::NONE, time::now()).children.into_iter().map(|child| (group, child)));
+            let children = group.explain(&Label::NONE, time::now()).children;
+            all.extend(children.into_iter().map(|child| (group, group.children[child.index].name(), child)));
         }
         let gauges: [Family<fn(&Judged) -> f64>; 3] = [
             ("child_predicted_cost_seconds", "What a mean action would cost there now", |child| {
@@ -227,8 +233,7 @@ impl Front {
             ("child_slowness_ratio", "How slow it is, times the median child", |child| child.seen.slowness),
         ];
         for (name, help, value) in gauges {
-            let values =
-                all.iter().map(|(group, child)| (child_labels(group, &group.children[child.index]), value(child)));
+            let values = all.iter().map(|(group, name, child)| (child_labels(group, name), value(child)));
             out.gauges(name, help, values)?;
         }
         Ok(())
@@ -240,9 +245,11 @@ impl Front {
             ("last_seq", "The sequence that was given last", |view, group| {
                 view.mirrors[group.index].last_sequence() as f64
             }),
-            ("acknowledged_seq", "Reads are served only by children at or past this", |_, group| {
-                group.shared.floor() as f64
-            }),
+            (
+                "acknowledged_seq",
+                "Reads are served only by children at or past this, or behind it by what read_gate allows",
+                |_, group| group.shared.floor() as f64,
+            ),
             ("epoch", "The epoch of the sequences", |view, group| view.mirrors[group.index].epoch() as f64),
             ("ring_bytes", "Octets of the changes in memory", |view, group| {
                 view.mirrors[group.index].ring().bytes() as f64
@@ -251,7 +258,17 @@ impl Front {
         for (name, help, value) in gauges {
             out.gauges(name, help, groups.iter().map(|group| ([("group", &*group.name)], value(&self.0, group))))?;
         }
-        Ok(())
+        let mut told = Vec::new();
+        for group in &groups {
+            let level = self.0.mirrors[group.index].level().as_str();
+            for result in Told::ALL {
+                let count = self.sum(|stats| &stats.groups[group.index].changes[result as usize]);
+                if count > 0 || result == Told::Answered {
+                    told.push(([("group", &*group.name), ("ack", level), ("result", result.name())], count));
+                }
+            }
+        }
+        out.counters("changes", "Changes, by what their clients were told", told)
     }
 
     fn groups(&self) -> Vec<Arc<GroupTable>> {
@@ -259,8 +276,8 @@ impl Front {
     }
 }
 
-fn child_labels<'a>(group: &'a GroupTable, child: &'a Child) -> Labels<'a, 2> {
-    [("group", &group.name), ("child", &child.name)]
+fn child_labels<'a>(group: &'a GroupTable, child: &'a str) -> Labels<'a, 2> {
+    [("group", &group.name), ("child", child)]
 }
 
 /// A family of metrics: its name, its help text, and how its value is had.

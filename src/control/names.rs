@@ -19,7 +19,7 @@ use crate::time::now;
 /// Resolves every child once, before anything asks for them. Those that fail are told as a warning.
 pub(super) async fn resolve_all(groups: &[Arc<GroupTable>]) {
     let mut under_way = JoinSet::new();
-    for child in groups.iter().flat_map(|group| &group.children) {
+    for child in groups.iter().flat_map(|group| group.occupied()) {
         let child = child.clone();
         under_way.spawn(async move { resolve(&child).await });
     }
@@ -39,7 +39,7 @@ pub async fn watch(view: &View) {
         let routes = view.routes.load_full();
         let mut under_way = JoinSet::new();
         for group in &routes.groups {
-            for child in &group.children {
+            for child in group.occupied() {
                 let failed = child.addresses.take_failed();
                 if (due || failed) && !is_literal(child) {
                     let (child, group) = (child.clone(), group.index);
@@ -55,33 +55,50 @@ pub async fn watch(view: &View) {
 
 /// True if the child has other addresses now.
 async fn resolve(child: &Child) -> bool {
-    if let Ok(address) = child.host.parse::<SocketAddr>() {
-        return child.set_addresses(vec![address]);
+    let (name, host) = (child.name(), child.host());
+    let found = look_up(&host).await;
+    if *child.identity().host != *host {
+        // It has been moved, or removed, meanwhile.
+        return false;
     }
-    let why = match timeout(RESOLVE_TIMEOUT, lookup_host(&*child.host)).await {
+    match found {
+        Ok(list) => {
+            // Name servers turn the list round; that is no news.
+            let known = child.addresses.all();
+            if known.len() == list.len() && list.iter().all(|address| known.contains(address)) {
+                return false;
+            }
+            let changed = child.set_addresses(list.clone());
+            if changed && !is_literal(child) {
+                tracing::info!(child = %name, host = %host, addresses = ?list, "resolved");
+            }
+            changed
+        }
+        Err(why) => {
+            tracing::warn!(child = %name, host = %host, why, "the child's name does not resolve; trying again");
+            false
+        }
+    }
+}
+
+/// Where `host`, a `host:port`, leads: at least one address.
+///
+/// # Errors
+/// Why it leads nowhere.
+pub(super) async fn look_up(host: &str) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = host.parse::<SocketAddr>() {
+        return Ok(vec![address]);
+    }
+    match timeout(RESOLVE_TIMEOUT, lookup_host(host)).await {
         Ok(Ok(found)) => {
             let list: Vec<_> = found.collect();
-            if !list.is_empty() {
-                // Name servers turn the list round; that is no news.
-                let known = child.addresses.all();
-                if known.len() == list.len() && list.iter().all(|address| known.contains(address)) {
-                    return false;
-                }
-                let changed = child.set_addresses(list.clone());
-                if changed {
-                    tracing::info!(child = %child.name, host = %child.host, addresses = ?list, "resolved");
-                }
-                return changed;
-            }
-            "it has no address".to_owned()
+            if list.is_empty() { Err("it has no address".to_owned()) } else { Ok(list) }
         }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {} s", Duration::as_secs(&RESOLVE_TIMEOUT)),
-    };
-    tracing::warn!(child = %child.name, host = %child.host, why, "the child's name does not resolve; trying again");
-    false
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", Duration::as_secs(&RESOLVE_TIMEOUT))),
+    }
 }
 
 fn is_literal(child: &Child) -> bool {
-    child.host.parse::<SocketAddr>().is_ok()
+    child.identity().host.parse::<SocketAddr>().is_ok()
 }

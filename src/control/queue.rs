@@ -52,8 +52,7 @@ pub fn of(view: &View) -> Vec<Queue> {
 pub fn of_group(view: &View, group: &GroupTable) -> Queue {
     let mirror = &view.mirrors[group.index];
     let children: Vec<_> = group
-        .children
-        .iter()
+        .occupied()
         .map(|child| {
             // One look: a child that confirms meanwhile must not seem to be ahead.
             let (cursor, lag) = (child.applied(), mirror.lag(child.index));
@@ -70,7 +69,7 @@ pub fn of_group(view: &View, group: &GroupTable) -> Queue {
         children: children
             .into_iter()
             .map(|(child, cursor, lag, first_pending)| Pending {
-                name: child.name.to_string(),
+                name: child.name().to_string(),
                 state: child.shown().name().to_owned(),
                 cursor,
                 lag,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::front::View;
-use crate::route::{Child, GroupTable};
+use crate::mirror::Level;
+use crate::route::{Child, GroupTable, ReadGate};
 use crate::sync::Ordering;
 use crate::time::{self, Time};
 
@@ -44,14 +45,20 @@ pub struct GroupStatus {
     pub policy: String,
     /// When a change is answered.
     pub ack: String,
+    /// How many a quorum is, where `ack` is one.
+    pub quorum: Option<usize>,
+    /// How far behind a child may be that serves reads.
+    pub read_gate: String,
+    /// How many changes that is, where it is bounded.
+    pub reads_behind_max: Option<u64>,
     /// The child that leads.
     pub primary: String,
     /// The epoch of the sequences.
     pub epoch: u64,
     /// The sequence given last.
     pub sequence: u64,
-    /// Reads are served only by children at or past this sequence: the last one that a client was told of as carried
-    /// out. (A change that was refused by all raises nothing.)
+    /// Reads are served only by children at or past this sequence, or behind it by what `read_gate` allows: the last one
+    /// that a client was told of as carried out; under `durable`, that any child has applied. (A change that was refused by all raises nothing.)
     pub acknowledged: u64,
     /// Octets of the changes in memory.
     pub ring_bytes: u64,
@@ -123,12 +130,21 @@ impl GroupStatus {
             dialect: view.groups[group.index].dialect.clone(),
             policy: group.policy.to_string(),
             ack: view.groups[group.index].ack.to_owned(),
-            primary: group.children[group.primary()].name.to_string(),
+            quorum: match view.mirrors[group.index].level() {
+                Level::Quorum(count) => Some(usize::from(count)),
+                _ => None,
+            },
+            read_gate: group.read_gate.as_str().to_owned(),
+            reads_behind_max: match group.read_gate {
+                ReadGate::Bounded(behind) => Some(behind),
+                ReadGate::Strict | ReadGate::None => None,
+            },
+            primary: group.children[group.primary()].name().to_string(),
             epoch: mirror.epoch(),
             sequence: mirror.last_sequence(),
             acknowledged: group.shared.floor(),
             ring_bytes: mirror.ring().bytes(),
-            children: group.children.iter().map(|child| ChildStatus::of(view, group, child, now)).collect(),
+            children: group.occupied().map(|child| ChildStatus::of(view, group, child, now)).collect(),
         }
     }
 }
@@ -138,14 +154,14 @@ impl ChildStatus {
         let why = child.why();
         let counted = |counter: &crate::sync::AtomicU64| counter.load(Ordering::Relaxed);
         Self {
-            name: child.name.to_string(),
-            host: child.host.to_string(),
+            name: child.name().to_string(),
+            host: child.host().to_string(),
             address: child.address().map(|address| address.to_string()),
             state: child.shown().name().to_owned(),
             why: why.text.into_owned(),
             since_s: now.since(why.since).as_secs(),
             weight: child.weight(),
-            location: child.location.as_deref().map(str::to_owned),
+            location: child.location().as_deref().map(str::to_owned),
             applied: child.applied(),
             lag: view.mirrors[group.index].lag(child.index),
             in_flight: child.in_flight(),
@@ -172,8 +188,18 @@ impl fmt::Display for Status {
 impl fmt::Display for GroupStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, dialect, policy, ack, primary, epoch, sequence, acknowledged, .. } = self;
-        writeln!(f, "group {name}: dialect {dialect}, policy {policy}, ack {ack}, primary {primary}")?;
-        writeln!(f, "  last change {epoch}:{sequence}; every read sees {epoch}:{acknowledged} at least")?;
+        let quorum = self.quorum.map_or_else(String::new, |count| format!(" of {count}"));
+        writeln!(f, "group {name}: dialect {dialect}, policy {policy}, ack {ack}{quorum}, primary {primary}")?;
+        match (&*self.read_gate, self.reads_behind_max) {
+            ("none", _) => writeln!(f, "  last change {epoch}:{sequence}; reads may miss any of them")?,
+            (_, None) => {
+                writeln!(f, "  last change {epoch}:{sequence}; every read sees {epoch}:{acknowledged} at least")?
+            }
+            (_, Some(behind)) => {
+                let seen = acknowledged.saturating_sub(behind);
+                writeln!(f, "  last change {epoch}:{sequence}; every read sees {epoch}:{seen} at least")?;
+            }
+        }
         let mut table = String::new();
         writeln!(table, "  child          state            for       lag     reads    failed  why")?;
         for child in &self.children {

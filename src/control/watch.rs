@@ -18,12 +18,12 @@ pub(super) async fn watch(view: &View) {
     loop {
         look.tick().await;
         for group in &view.routes.load_full().groups {
-            for child in &group.children {
+            for child in group.occupied() {
                 let now = child.shown();
                 let before = seen.insert((group.index, child.index), now).unwrap_or(Shown::Up);
                 if before != now {
                     let lag = view.mirrors[group.index].lag(child.index);
-                    tell(&group.name, &child.name, before, now, &child.why().text, lag);
+                    tell(&group.name, &child.name(), before, now, &child.why().text, lag);
                 }
             }
         }
@@ -46,14 +46,14 @@ fn tell(group: &str, child: &str, before: Shown, now: Shown, why: &str, lag: u64
 pub(super) fn tell_who_is_behind(view: &View) {
     for group in &view.routes.load_full().groups {
         let mirror = &view.mirrors[group.index];
-        for child in &group.children {
+        for child in group.occupied() {
             let lag = mirror.lag(child.index);
             if lag == 0 && !matches!(child.shown(), Shown::Diverged | Shown::NeedsReseed) {
                 continue;
             }
             let (epoch, last) = (mirror.epoch(), mirror.last_sequence());
             tracing::error!(
-                group = &*group.name, child = &*child.name, state = %child.shown(),
+                group = &*group.name, child = &*child.name(), state = %child.shown(),
                 lacks = %format_args!("{lag} changes up to {epoch}:{last}"),
                 "the child differs from the others, and the next start will not know: make it identical before"
             );

@@ -194,7 +194,7 @@ pub fn error_envelope(action: &str, trouble: &Trouble<'_>, date: &[u8; 29], form
         Element::text("errorstring", trouble.text),
         Element::text("errordescription", &*trouble.description),
         Element::text("errorcode", &*trouble.code),
-        Element::text("errortime", error_time(date)),
+        Element::text("errortime", aci_time(date)),
     ];
     envelope(action, false, vec![Element::of("error", error)], format)
 }
@@ -214,7 +214,8 @@ impl Trouble<'_> {
 }
 
 /// `dd MMM yy HH:mm:ss`, out of `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn error_time(date: &[u8; 29]) -> String {
+#[must_use]
+pub fn aci_time(date: &[u8; 29]) -> String {
     let part = |from: usize, to: usize| String::from_utf8_lossy(&date[from..to]).into_owned();
     format!("{} {} {} {}", part(5, 7), part(8, 11), part(14, 16), part(17, 25))
 }

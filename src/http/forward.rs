@@ -10,6 +10,7 @@
 //! - Fields of one hop stop here: Connection and what it names (with the exceptions told at `STAYS` in
 //!   `head/field.rs`), Keep-Alive, Proxy-Connection, TE, Trailer, Transfer-Encoding, Upgrade, HTTP2-Settings, Expect.
 //!   Upgrade, `TE: trailers` and Expect are made anew where the caller wants them.
+//! - Antiphon-Min-Sequence is for us, and stops here.
 //! - The peer's address is told in X-Forwarded-For and Forwarded (RFC 7239). Clients are not trusted: what they
 //!   sent in these is kept in order, *in front of* the address that we saw, on a single line, so that its last member is
 //!   always ours. X-Forwarded-Proto and X-Forwarded-Host are overwritten and X-Real-IP is dropped.

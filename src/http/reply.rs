@@ -87,8 +87,9 @@ fn finish_fault(begin: &mut Vec<u8>, fault: Fault, body: &[u8], head_request: bo
         field(begin, "Retry-After", seconds.to_string().as_bytes());
     }
     if fault.status() == 405 {
-        // RFC 9110 15.5.6 requires it. What we refuse ourselves we refuse for every target.
-        field(begin, "Allow", b"GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH");
+        // RFC 9110 15.5.6 requires it. What we refuse ourselves we refuse for every target, save our own.
+        let all: &[u8] = b"GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
+        field(begin, "Allow", if fault == Fault::OwnMethod { b"GET, HEAD" } else { all });
     }
     finish(begin, body, head_request);
 }

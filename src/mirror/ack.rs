@@ -9,18 +9,29 @@
 //! were given up:
 //!
 //! - *Failed* has no vote where anybody else has one: a 5xx says that a child could not, not that nobody should.
-//! - Under [`Level::First`] any success wins: the client may have been told already.
+//! - Under [`Level::First`] any success wins, under [`Level::Quorum`] that many: the client may have been told already.
 //! - Otherwise the majority wins; a tie goes to the primary's class or, if it has not voted, to that of the first child
 //!   in the configuration that has.
 //!
 //! Whoever answered otherwise than the winning class, before or later, has diverged. The answer that the client gets is
 //! always one of the winning class, so that nothing a client was told is missing on a child that goes on.
 //!
+//! Where no awaited child has answered, or none was awaited (under [`Level::Durable`] a change is taken while no child is
+//! live), the first answer that comes decides: a child that returned and refused must not wait for siblings that may
+//! never return.
+//!
 //! # Waiting
 //!
 //! Under [`Level::All`] every awaited child has to end: answer, or be demoted by its own lane. A lane demotes its child
 //! only when a sibling *has* answered ([`demotion_at`]). Where none has answered within the deadline, counted from the
 //! moment the change was on its way to each, nobody is demoted and the client is told that the change is pending.
+//!
+//! Under [`Level::First`] and [`Level::Quorum`] the client is answered as soon as enough children have succeeded, and as
+//! under [`Level::All`] where they have not: with the refusal that won, or with "pending". A success that too few share is
+//! never told as one: the change stays in the order, and those that are away will be sent it.
+//!
+//! Under [`Level::Durable`] nobody is waited for: the client is told that the change is accepted as soon as it is
+//! published, which is after it has become durable where something makes it so ([`accept`]). Children vote all the same.
 //!
 //! A live change is waited for as under [`Level::All`], whatever the group's level. Its client gets an ordinary answer
 //! only if all answered alike ([`together`]).
@@ -39,6 +50,10 @@ pub enum Level {
     All,
     /// The first that succeeds.
     First,
+    /// The first so many that succeed; at least 1. Fewer is not a success.
+    Quorum(u16),
+    /// None: the change has its place in the order, and that is what is told. Taken also while no child is live.
+    Durable,
     /// All children of the group: while one is not live, nothing is numbered. Then as [`Level::All`].
     AllOrRefuse,
 }
@@ -102,19 +117,24 @@ pub enum Decision {
         /// Its status.
         status: u16,
     },
+    /// 202 with the sequence: the change has its place, and that is all that is waited for.
+    Accepted,
     /// 504 with the sequence: the change is in order and will be carried out.
     Pending,
     /// 503 with the sequence: it was sent to all, answered by none, and may not be sent again.
     Unknown,
     /// 502 with the sequence and the end at each child: a live change, and they are not alike.
     Partial,
+    /// 503 with the sequence: it could not be put on record. No child was sent it; after a restart it may turn out to be
+    /// there, and is carried out then.
+    Unrecorded,
     /// It never got a sequence, for this reason.
     Refused(Fault),
 }
 
 impl Level {
-    /// All of them, as an operator chooses among them.
-    pub const ALL: [Self; 3] = [Self::All, Self::First, Self::AllOrRefuse];
+    /// All of them, as an operator chooses among them; how many a quorum is, is a key of its own.
+    pub const ALL: [Self; 5] = [Self::All, Self::First, Self::Quorum(1), Self::Durable, Self::AllOrRefuse];
 
     /// The word for it in the configuration and in `/status`.
     #[must_use]
@@ -122,7 +142,19 @@ impl Level {
         match self {
             Self::All => "all",
             Self::First => "first",
+            Self::Quorum(_) => "quorum",
+            Self::Durable => "durable",
             Self::AllOrRefuse => "all_or_refuse",
+        }
+    }
+
+    /// How many successes are enough, whatever the other children say; `None` if all are heard.
+    #[must_use]
+    pub const fn enough(self) -> Option<usize> {
+        match self {
+            Self::First => Some(1),
+            Self::Quorum(count) => Some(count as usize),
+            Self::All | Self::AllOrRefuse | Self::Durable => None,
         }
     }
 }
@@ -158,7 +190,7 @@ pub fn vote(level: Level, primary: usize, votes: impl Iterator<Item = (usize, Cl
     if successes == 0 && rejections == 0 {
         return votes.clone().next().map(|_| Class::Failed);
     }
-    if level == Level::First && successes > 0 {
+    if level.enough().is_some_and(|enough| successes >= enough) {
         return Some(Class::Success);
     }
     if successes != rejections {
@@ -202,14 +234,16 @@ pub fn decide(
         let (child, status, _) = of_primary.or_else(|| answered(class).min_by_key(|answer| (answer.2, answer.0)))?;
         Some(Decision::Answer { child, status })
     };
-    if level == Level::First
+    if level.enough().is_some_and(|enough| answered(Class::Success).count() >= enough)
         && let Some(answer) = best(Class::Success)
     {
         return answer;
     }
     let mut open = reports.clone().filter(|report| report.ended.is_none()).peekable();
     if open.peek().is_none() {
-        if let Some(answer) = agreed.and_then(best) {
+        // A success that was enough has been told above; one that was not is none.
+        let told = agreed.filter(|class| *class != Class::Success || level.enough().is_none());
+        if let Some(answer) = told.and_then(best) {
             return answer;
         }
         let lost = |report: Report| matches!(report.ended, Some((End::Unknowable, _)));
@@ -226,6 +260,17 @@ pub fn decide(
         each.max().unwrap_or(patience).min(patience)
     };
     if now >= until { Decision::Pending } else { Decision::Wait { until } }
+}
+
+/// Decides for the client under [`Level::Durable`].
+#[must_use]
+pub fn accept(is_published: bool, submitted: Time, now: Time) -> Decision {
+    let until = submitted + CHANGE_PATIENCE;
+    match is_published {
+        true => Decision::Accepted,
+        false if now < until => Decision::Wait { until },
+        false => Decision::Pending,
+    }
 }
 
 /// What [`decide`] says of a live change, which has no better answer than that of all: once all have ended, one that

@@ -39,6 +39,11 @@ impl Budget {
         self.take(bytes).then(|| Charge { budget: Arc::clone(self), bytes })
     }
 
+    /// The account of something that is bounded elsewhere.
+    pub(super) fn none() -> Charge {
+        Charge { budget: Self::new(0), bytes: 0 }
+    }
+
     /// Octets set aside now.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -21,12 +21,12 @@ use bytes::Bytes;
 
 use super::Wake;
 use super::ack::{Class, End, Level, Report, vote};
-use super::budget::Charge;
-use super::durable::{ClientKey, OnUnknown};
+use super::budget::{Budget, Charge};
+use super::durable::{ClientKey, OnUnknown, Stored, Verdict};
 use crate::action::UnknownOutcome;
 use crate::error::Fault;
 use crate::route::ChildSet;
-use crate::sync::{Arc, AtomicU64, OnceLock, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, OnceLock, Ordering};
 use crate::time::Time;
 
 /// What a client's task hands in.
@@ -83,6 +83,16 @@ pub struct Change {
     agreed: OnceLock<Class>,
     /// Counts up between each write and the reading that follows it; see the header.
     version: AtomicU64,
+    /// What has won is on record, where it has to be. Set by the sequencer.
+    recorded: AtomicBool,
+    /// It could not be put on record: nobody was sent it, and it may be there all the same.
+    unrecorded: AtomicBool,
+    /// Some child is in doubt about it: its lane wants to know of every answer.
+    doubted: AtomicBool,
+    /// Every child that could answer is in doubt about it.
+    doubt_is_shared: AtomicBool,
+    /// Nobody was sent it, and nobody will be.
+    withdrawn: bool,
     waiting: Weak<Waiting>,
     _charge: Charge,
 }
@@ -132,8 +142,8 @@ struct Row {
     in_flight_since: AtomicU64,
     /// How the client's wait for this child ended.
     ended: OnceLock<(End, Time)>,
-    /// Its last word, which may come long after `ended`.
-    answered: OnceLock<(Class, Time)>,
+    /// Its last word, which may come long after `ended`: status, class, when.
+    answered: OnceLock<(u16, Class, Time)>,
 }
 
 // === impl Change ===
@@ -159,10 +169,46 @@ impl Change {
             rows: (0..order.children).map(|_| Row::default()).collect(),
             agreed: OnceLock::new(),
             version: AtomicU64::new(0),
+            recorded: AtomicBool::new(false),
+            unrecorded: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
+            doubt_is_shared: AtomicBool::new(false),
+            withdrawn: false,
             waiting: Arc::downgrade(&waiting),
             _charge: order.charge,
         });
         (change, waiting)
+    }
+
+    /// A change as it comes back from the record: awaited by nobody, and decided where `verdict` says so.
+    pub(super) fn revived(stored: Stored, epoch: u64, children: usize, verdict: Option<Verdict>) -> Arc<Self> {
+        let ticket = Ticket { epoch, sequence: stored.sequence, awaited: ChildSet::new(), primary: 0 };
+        Arc::new(Self {
+            head: stored.head,
+            body: stored.body,
+            unknown_outcome: stored.unknown_outcome,
+            applied: stored.applied,
+            name: stored.name,
+            live: stored.live,
+            on_unknown: stored.on_unknown,
+            key: stored.key,
+            submitted: Time::ZERO,
+            admission: Admission::Numbered(ticket).into(),
+            rows: (0..children).map(|_| Row::default()).collect(),
+            agreed: match verdict {
+                Some(Verdict::Agreed(class)) => class.into(),
+                Some(Verdict::Withdrawn) | None => OnceLock::new(),
+            },
+            version: AtomicU64::new(0),
+            recorded: AtomicBool::new(verdict.is_some()),
+            unrecorded: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
+            doubt_is_shared: AtomicBool::new(false),
+            withdrawn: verdict == Some(Verdict::Withdrawn),
+            waiting: Weak::new(),
+            // Bounded by what a lane reads ahead, not by the budget of those that arrive.
+            _charge: Budget::none(),
+        })
     }
 
     /// Its place in the order, once it has one.
@@ -213,6 +259,59 @@ impl Change {
         self.rows[child].ended.get().copied()
     }
 
+    /// Is what has won on record? Only a change that somebody refused has to wait for it.
+    pub(super) fn is_recorded(&self) -> bool {
+        // Acquire pairs with `set_recorded`.
+        self.recorded.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_recorded(&self) {
+        self.recorded.store(true, Ordering::Release);
+    }
+
+    /// Could it not be put on record?
+    pub(super) fn is_unrecorded(&self) -> bool {
+        self.unrecorded.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_unrecorded(&self) {
+        self.unrecorded.store(true, Ordering::Release);
+        self.wake_origin();
+    }
+
+    /// Is some child in doubt about it? To be asked after an answer was counted (`settle`); set before the doubt is.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubted.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_doubted(&self) {
+        self.doubted.store(true, Ordering::Release);
+    }
+
+    /// Is every child that could answer in doubt about it? Then what one of them turns out to have done says nothing of
+    /// the others: each has to be resolved.
+    pub(super) fn doubt_is_shared(&self) -> bool {
+        self.doubt_is_shared.load(Ordering::Acquire)
+    }
+
+    pub(super) fn share_doubt(&self) {
+        self.doubt_is_shared.store(true, Ordering::Release);
+    }
+
+    pub(super) const fn is_withdrawn(&self) -> bool {
+        self.withdrawn
+    }
+
+    /// The child's last word, if it has one.
+    pub(super) fn last_word(&self, child: usize) -> Option<(u16, Class)> {
+        self.rows[child].answered.get().map(|(status, class, _)| (*status, *class))
+    }
+
+    /// Is it on its way to the child, or has it been?
+    pub(super) fn was_sent(&self, child: usize) -> bool {
+        self.rows[child].in_flight_since.load(Ordering::Relaxed) != 0
+    }
+
     pub(super) fn sequence(&self) -> u64 {
         self.ticket().expect("a change in the ring is numbered").sequence
     }
@@ -245,7 +344,7 @@ impl Change {
         if let (Some(held), Some(waiting)) = (held, self.waiting.upgrade()) {
             let _ = waiting.answers[child].set(held);
         }
-        let _ = self.rows[child].answered.set((class, now));
+        let _ = self.rows[child].answered.set((status, class, now));
         self.end(child, End::Answered { status, class }, now);
     }
 
@@ -259,7 +358,7 @@ impl Change {
     /// When the first of the others answered.
     pub(super) fn sibling_answered_at(&self, child: usize) -> Option<Time> {
         let others = self.rows.iter().enumerate().filter(|(other, _)| *other != child);
-        others.filter_map(|(_, row)| Some(row.answered.get()?.1)).min()
+        others.filter_map(|(_, row)| Some(row.answered.get()?.2)).min()
     }
 
     /// Sets `agreed` if it can be known: all awaited children have ended, and one, awaited or not, has answered. True
@@ -288,7 +387,7 @@ impl Change {
 
     /// The children that have answered, with the class of their last word.
     pub(super) fn answers(&self) -> impl Iterator<Item = (usize, Class)> + Clone + '_ {
-        self.rows.iter().enumerate().filter_map(|(child, row)| Some((child, row.answered.get()?.0)))
+        self.rows.iter().enumerate().filter_map(|(child, row)| Some((child, row.answered.get()?.1)))
     }
 
     /// The reports of the awaited children.

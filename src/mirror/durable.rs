@@ -125,6 +125,9 @@ pub struct Resume {
     pub last: u64,
     /// The oldest change that is still on record; `last + 1` if none is.
     pub oldest: u64,
+    /// A client may have been told that changes up to here were carried out: what the furthest child has confirmed or,
+    /// after a power cut, which may have lost such a confirmation, the last change. No read is served by a child before it.
+    pub acknowledged: u64,
     /// Of each place in the group, in the order of the configuration.
     pub children: Vec<ResumedChild>,
     /// Changes for which something else than plain success has won, above what every child has confirmed.

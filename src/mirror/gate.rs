@@ -41,14 +41,17 @@ pub(super) struct Gathering {
     pub(super) change: Arc<Change>,
     /// The sequencer waits no longer.
     pub(super) deadline: Time,
-    /// One a child: it has drained and proven its connection. Written by its lane.
+    /// All children of the group: each has to get ready.
+    pub(super) awaited: ChildSet,
+    /// One a place: its child has drained and proven its connection. Written by its lane.
     ready: Box<[AtomicBool]>,
 }
 
 impl Gathering {
-    pub(super) fn new(change: Arc<Change>, children: usize, deadline: Time) -> Arc<Self> {
-        let ready = (0..children).map(|_| AtomicBool::new(false)).collect();
-        Arc::new(Self { change, deadline, ready })
+    pub(super) fn new(change: Arc<Change>, awaited: ChildSet, deadline: Time) -> Arc<Self> {
+        let places = awaited.iter().max().map_or(0, |last| last + 1);
+        let ready = (0..places).map(|_| AtomicBool::new(false)).collect();
+        Arc::new(Self { change, deadline, awaited, ready })
     }
 
     /// Can it still be committed, or refused?
@@ -62,14 +65,16 @@ impl Gathering {
     }
 
     pub(super) fn set_ready(&self, child: usize) {
-        // Release: the sequencer that commits sees what the lane has confirmed before.
-        self.ready[child].store(true, Ordering::Release);
+        // Nobody waits for a child that came later; that it is there ends the gathering.
+        if let Some(ready) = self.ready.get(child) {
+            // Release: the sequencer that commits sees what the lane has confirmed before.
+            ready.store(true, Ordering::Release);
+        }
     }
 
     /// The children that are not ready.
     pub(super) fn unready(&self) -> ChildSet {
-        let ready = self.ready.iter().enumerate();
-        ready.filter(|(_, ready)| !ready.load(Ordering::Acquire)).map(|(child, _)| child).collect()
+        self.awaited.iter().filter(|child| !self.ready[*child].load(Ordering::Acquire)).collect()
     }
 }
 

@@ -11,7 +11,8 @@
 //! - After anything that went unanswered the lane *holds*: nothing is sent until a probe is good. A child that is not
 //!   up is held too. A child that holds is not live.
 //! - *Nothing left for the child*: sent again later, whatever it is. *Something left and no answer came*: sent again if
-//!   the rule says `idempotent`; else nobody can know, and the child needs a reseed.
+//!   the rule says `idempotent`; else nobody can know, and the child is in doubt (`doubting.rs`): it needs a reseed if a
+//!   sibling knows better, and is resolved by the rule or the operator if none does.
 //! - *5xx*: tried up to [`CHANGE_TRIES_MAX`](crate::limits::CHANGE_TRIES_MAX) times if it may be repeated, by each lane
 //!   on its own. Then it is an answer like others. So what fails everywhere has been tried several times everywhere.
 //! - *Refused* (4xx, or 5xx in the end): the lane waits until the siblings have ended too, at most
@@ -19,11 +20,13 @@
 //! - *Too slow*, and a sibling has answered: the client waits no longer for this child, which is no longer live. The
 //!   request stays in flight: a late answer is as good as any. At last it counts as unanswered.
 //! - *Slow, and no sibling has answered either*: it may take as long as it likes while it shows life.
-//! - *Overrun*: needs a reseed.
+//! - *Overrun*: with a journal, replays from there; without one, or where the journal has nothing either, needs a reseed.
 //! - *Back*: a good probe after a hold. The child replays up to where the head was then and is live when it is no more
 //!   than [`LIVE_LAG_MAX`](crate::limits::LIVE_LAG_MAX) entries behind. Reads wait until it has applied what was
 //!   answered.
 //! - Diverged and needs a reseed end by `attach` only, which moves the cursor to the head.
+//! - *Vacant*: where nobody stands any more, what is in flight is dropped and the lane leaves. A child that is put there
+//!   needs a reseed, unless no change has been numbered yet.
 //! - *A live change* is sent once, by a lane that has proven its connection for it. Not sent, not answered, or answered
 //!   unlike the siblings: diverged.
 //!
@@ -31,8 +34,10 @@
 //! the cursor, for that and for probes.
 
 mod asking;
+mod doubting;
 mod gathering;
 mod hearing;
+mod reading;
 #[cfg(test)]
 mod tests;
 
@@ -40,10 +45,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use self::gathering::Part;
+use self::reading::Behind;
 use super::ack::Class;
+use super::durable::Slot;
 use super::{Change, MirrorGroup, Wake};
 use crate::route::{Child, Standing};
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 use crate::time::Time;
 
 /// One child's lane. Owned by its task; nobody else writes the child's standing or how far it has applied.
@@ -79,6 +86,14 @@ pub struct Lane {
     answered_at: Option<Time>,
     /// Judgements up to this sequence are void: the operator has attached the child since.
     attached: u64,
+    /// What is read from the record, while the lane is behind the ring.
+    behind: Option<Behind>,
+    /// Changes up to here may have been carried out before antiphon itself was started.
+    begun: u64,
+    /// What the child's slot says.
+    slot: Slot,
+    /// A child has stood here: clients may wait for it.
+    lived: bool,
 }
 
 /// What the lane's task does.
@@ -126,8 +141,10 @@ enum Work {
     InFlight { change: Arc<Change>, since: Time, slow: bool, give_up_at: Time },
     /// It failed, and is tried again at that moment.
     Pausing { until: Time },
-    /// It was answered, not with success, and the siblings decide what that means.
+    /// It was answered, not with success, and the siblings decide what that means; and then it has to be on record.
     Judging { change: Arc<Change>, class: Class, since: Time },
+    /// It may have been carried out or not, and may not be sent again.
+    Doubting { change: Arc<Change>, cause: String },
 }
 
 /// What has been tried with the change at the cursor.
@@ -139,6 +156,9 @@ struct Tried {
     failures: u32,
     /// It may have been applied by an earlier send: "applied before" counts as success.
     in_doubt: bool,
+    /// It is known, or taken for known, that nothing of it was carried out before: it is sent though the start says that it
+    /// may have been.
+    resolved: bool,
     /// When it was sent first since the last hold: what the deadline counts from.
     since: Option<Time>,
 }
@@ -164,16 +184,25 @@ impl Lane {
     #[must_use]
     pub fn new(group: Arc<MirrorGroup>, child: usize, wake: Arc<dyn Wake>) -> Self {
         assert!(group.posts[child].wake.set(wake).is_ok(), "a child has one lane");
+        let lived = !group.child(child).is_vacant();
+        group.posts[child].serves.store(lived, Ordering::Release);
         let standing = group.child(child).standing();
+        let applied = group.child(child).applied();
+        let begun = group.keeping().map_or(applied, |keeping| keeping.resume[child].begun);
+        let is_behind = applied < group.ring.base();
         Self {
-            group,
             child,
             standing,
             cursor: 0,
-            passed: 0,
+            passed: applied,
             scan: 0,
             heard: 0,
-            hold: false,
+            // One that stood at the end when antiphon stopped is asked nothing first, as where there is no record.
+            hold: standing != Standing::Live,
+            behind: is_behind.then(Behind::default),
+            begun,
+            slot: Slot { applied, begun },
+            group,
             target: 0,
             tried: Tried::default(),
             work: Work::Idle,
@@ -183,6 +212,7 @@ impl Lane {
             want_probe_at: Time::ZERO,
             answered_at: None,
             attached: 0,
+            lived,
         }
     }
 
@@ -193,10 +223,17 @@ impl Lane {
         if self.obey(now) {
             return Do::GiveUp;
         }
+        if self.child().is_vacant() {
+            if self.lived {
+                self.scan(now);
+            }
+            return Do::Wait { until: Time::NEVER };
+        }
         if self.judge_time(now) {
             return Do::GiveUp;
         }
         self.judge_siblings(now);
+        self.judge_doubt(now);
         self.scan(now);
         if let Some(prove) = self.join() {
             return prove;
@@ -242,13 +279,41 @@ impl Lane {
         }
     }
 
+    /// Nothing is under way any more.
+    fn rest(&mut self) {
+        self.work = Work::Idle;
+        self.child().set_doubt(None);
+    }
+
     /// The change at the cursor is confirmed.
     fn pass(&mut self, sequence: u64) {
         assert_eq!(sequence, self.passed + 1, "confirmed in order");
         self.passed = sequence;
-        self.child().confirm_applied(sequence);
-        self.cursor += 1;
+        self.confirm(sequence);
+        match &mut self.behind {
+            Some(behind) => behind.pass(sequence),
+            None => self.cursor += 1,
+        }
         self.tried = Tried::default();
+    }
+
+    /// The child has carried out, or rightly refused, everything up to `sequence`. Written down before anybody can be
+    /// told: what a client knows is in doubt at no child that it knows it of.
+    fn confirm(&mut self, sequence: u64) {
+        // One that could not be written down is in doubt after a restart, which is the truth.
+        let _ = self.write_slot(Slot { applied: sequence, begun: sequence.max(self.begun) }, false);
+        self.group.confirm(self.child, sequence);
+    }
+
+    fn write_slot(&mut self, slot: Slot, once: bool) -> bool {
+        if self.slot == slot {
+            return true;
+        }
+        let written = self.group.put_slot(self.child, slot, once);
+        if written {
+            self.slot = slot;
+        }
+        written
     }
 
     fn hold_because(&mut self, why: impl Into<Cow<'static, str>>, now: Time) {
@@ -269,9 +334,9 @@ impl Lane {
         }
     }
 
-    fn fall_behind(&mut self, now: Time) {
+    fn fall_behind(&mut self, what: &str, now: Time) {
         let behind = self.group.last_sequence() - self.passed;
-        let why = format!("fell {behind} changes behind, more than memory holds");
+        let why = format!("fell {behind} changes behind, {what}");
         self.stand(Standing::NeedsReseed, why, now);
     }
 

@@ -86,6 +86,8 @@ pub enum Read {
 /// The readers' half.
 pub struct Ring {
     slots: Box<[ArcSwapOption<Entry>]>,
+    /// The sequence of the last change before position 0.
+    base: u64,
     bytes_max: usize,
     /// The position that is published next. Written by the producer only, after the slot.
     head: CachePadded<AtomicU64>,
@@ -107,9 +109,15 @@ pub struct Writer {
 /// If `slots` is not a power of two.
 #[must_use]
 pub fn ring(slots: usize, bytes_max: usize) -> (Arc<Ring>, Writer) {
+    ring_after(0, slots, bytes_max)
+}
+
+/// The same, where changes up to `base` were published before there was this ring.
+pub(super) fn ring_after(base: u64, slots: usize, bytes_max: usize) -> (Arc<Ring>, Writer) {
     assert!(slots.is_power_of_two(), "a ring's slots are a power of two");
     let ring = Arc::new(Ring {
         slots: (0..slots).map(|_| ArcSwapOption::empty()).collect(),
+        base,
         bytes_max,
         head: CachePadded::new(AtomicU64::new(0)),
         tail: CachePadded::new(AtomicU64::new(0)),
@@ -141,6 +149,11 @@ impl Ring {
         self.head.load(Ordering::Acquire)
     }
 
+    /// The sequence of the last change before the first position.
+    pub(super) const fn base(&self) -> u64 {
+        self.base
+    }
+
     /// The oldest position that is still held. A forecast: it may have risen by the time it is used.
     #[must_use]
     pub fn tail(&self) -> u64 {
@@ -159,12 +172,35 @@ impl Ring {
     #[must_use]
     pub fn through(&self, position: u64) -> Option<u64> {
         let Some(before) = position.checked_sub(1) else {
-            return Some(0);
+            return Some(self.base);
         };
         match self.read(before) {
             Read::Entry(entry) => Some(entry.through),
             Read::NotYet | Read::Overrun => None,
         }
+    }
+
+    /// The position of the change with that sequence, if it is still held. Costs a [`read`](Self::read) for each
+    /// halving of what is held; as with every position, it may be overrun by the time it is read.
+    #[must_use]
+    pub fn find(&self, sequence: u64) -> Option<u64> {
+        let (mut low, mut high) = (self.tail(), self.head());
+        // `through` never falls. Below `low` it is less than `sequence`, or the entry is gone; from `high` on it is not
+        // less. Probes carry the sequence of the change before them, so the first that has it is the change, if held.
+        let mut found = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.read(middle) {
+                Read::Entry(entry) if entry.through >= sequence => {
+                    let is_it = entry.through == sequence && matches!(entry.what, What::Change(_));
+                    found = is_it.then_some(middle);
+                    high = middle;
+                }
+                Read::Entry(_) | Read::Overrun => low = middle + 1,
+                Read::NotYet => high = middle,
+            }
+        }
+        found
     }
 
     fn slot(&self, position: u64) -> &ArcSwapOption<Entry> {

@@ -11,6 +11,12 @@
 //! - a live change is sent to each child at most once, to all that are awaited or to the child's shame, and to none at all
 //!   if its client was refused; children that go on behind it have all carried it out, or none has.
 //!
+//! Half of the stories have a journal, and in these the process is killed at any moment, the power is cut, commits fail;
+//! then also:
+//!
+//! - whatever a client was told of is on record, and no child was sent what is not;
+//! - a child goes on where it was; only a power cut makes it be sent again what it had, and nothing that may not be.
+//!
 //! At the end, when all is well again: every client was told something, all children are live and the same.
 //!
 //! `ANTIPHON_SEEDS=5000` tells more stories. One that fails prints its seed, and `ANTIPHON_SEED` begins with it.
@@ -18,8 +24,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::testing::{Bell, Like, at_ms, change_with, group_with, live_change_with};
-use super::{Change, Class, Decision, Do, End, Lane, Level, MirrorGroup, Sequencer, Waiting};
+use super::durable::Reader as _;
+use super::model::Model;
+use super::testing::{Bell, Like, at_ms, change_with, group_from, kept_by, live_change_with};
+use super::{Change, Class, Decision, Do, End, Lane, Level, MirrorGroup, Resolve, Sequencer, Waiting};
 use crate::action::UnknownOutcome;
 use crate::error::Fault;
 use crate::probe::{Action, Failure};
@@ -78,6 +86,13 @@ struct Client {
 struct World {
     random: Random,
     now: Time,
+    like: Like,
+    model: Option<Model>,
+    reader_bell: Arc<Bell>,
+    /// Live changes on record that nobody was sent when the process was killed: nobody will be.
+    withdrawn: BTreeSet<u64>,
+    /// Delivered to each child before the last power cut: these may come again.
+    cut_at: Vec<u64>,
     group: Arc<MirrorGroup>,
     sequencer: Sequencer,
     sequencer_bell: Arc<Bell>,
@@ -92,6 +107,8 @@ struct World {
     refused: BTreeSet<u64>,
     /// Live changes that were sent to somebody.
     live_sent: Vec<Arc<Change>>,
+    /// The last sequence at an attach: a child that is attached has not shown what it is said to have.
+    attached: u64,
     faults: bool,
     seen: Seen,
 }
@@ -118,6 +135,21 @@ struct Seen {
     missed: usize,
     /// Changes that were refused because their group takes them only when complete.
     incomplete: usize,
+    /// Doubts that the operator looked into.
+    doubts: usize,
+    /// Times that the process was killed, or the power cut; children in doubt after that; batches read of the past;
+    /// changes that could not be put on record, or for which there was no room.
+    kills: usize,
+    cuts: usize,
+    in_doubt: usize,
+    past: usize,
+    unrecorded: usize,
+    full: usize,
+    /// Changes that were taken before anybody had them; of these, while no child was there; and such as too few carried
+    /// out for their quorum.
+    accepted: usize,
+    for_later: usize,
+    too_few: usize,
 }
 
 struct Random(u64);
@@ -140,44 +172,108 @@ impl Random {
     }
 }
 
+impl Lines {
+    fn new(group: &Arc<MirrorGroup>, child: usize) -> Self {
+        let bell = Arc::new(Bell::default());
+        let lane = Lane::new(Arc::clone(group), child, bell.clone());
+        Self { lane, bell, heard: 0, wake_at: Time::ZERO, change: None, probe: None, proof: None }
+    }
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let like = Like {
             children: 3,
-            level: match random.below(5) {
+            level: match random.below(9) {
                 0..2 => Level::All,
                 2..4 => Level::First,
+                4 => Level::Quorum(2),
+                5 => Level::Quorum(3),
+                6..8 => Level::Durable,
                 _ => Level::AllOrRefuse,
             },
             // Small enough to be overrun by a child that is away.
             slots: 1 << (4 + random.below(6)),
             bytes: 1 << 20,
         };
-        let sequencer_bell = Arc::new(Bell::default());
-        let (group, sequencer) = group_with(like, sequencer_bell.clone());
-        let line = |child| {
-            let bell = Arc::new(Bell::default());
-            let lane = Lane::new(Arc::clone(&group), child, bell.clone());
-            Lines { lane, bell, heard: 0, wake_at: Time::ZERO, change: None, probe: None, proof: None }
-        };
+        let model = (random.below(2) == 0).then(|| Model::new(like.children));
+        let (sequencer_bell, reader_bell) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+        let durable = model.as_ref().map(|model| kept_by(model, false, reader_bell.clone()));
+        let (group, sequencer) = group_from(like, sequencer_bell.clone(), durable);
         Self {
             now: at_ms(1_000),
+            like,
+            model,
+            reader_bell,
+            withdrawn: BTreeSet::new(),
+            cut_at: vec![0; like.children],
             sequencer,
             sequencer_bell,
             sequencer_heard: 0,
             sequencer_at: Time::ZERO,
             toys: (0..like.children).map(|_| Toy { running: true, ..Toy::default() }).collect(),
-            lines: (0..like.children).map(line).collect(),
+            lines: (0..like.children).map(|child| Lines::new(&group, child)).collect(),
             clients: Vec::new(),
             told: BTreeSet::new(),
             refused: BTreeSet::new(),
             live_sent: Vec::new(),
+            attached: 0,
             faults: true,
             seen: Seen::default(),
             group,
             random,
         }
+    }
+
+    /// antiphon ends without a word, and is started again. What was under way to the children has arrived, or has not.
+    fn crash(&mut self, power_cut: bool) {
+        let Some(model) = self.model.clone() else { return };
+        for sequence in &self.told {
+            assert!(*sequence <= model.last(), "{sequence} was told and is not on record");
+        }
+        self.sequencer_bell = Arc::new(Bell::default());
+        let durable = kept_by(&model, power_cut, self.reader_bell.clone());
+        let resumed_live = durable.resume.live.clone();
+        for (child, resumed) in durable.resume.children.iter().enumerate() {
+            let toy = &mut self.toys[child];
+            if power_cut {
+                self.cut_at[child] = toy.delivered;
+            } else if resumed.standing == Standing::Live {
+                let knows = resumed.applied <= toy.delivered && toy.delivered <= resumed.begun;
+                assert!(knows, "{child} had {}, and {resumed:?} is known of it", toy.delivered);
+            }
+            self.seen.in_doubt += usize::from(resumed.begun > resumed.applied);
+        }
+        let (group, sequencer) = group_from(self.like, self.sequencer_bell.clone(), Some(durable));
+        (self.group, self.sequencer) = (group, sequencer);
+        (self.sequencer_heard, self.sequencer_at) = (0, Time::ZERO);
+        for child in 0..self.lines.len() {
+            self.lines[child] = Lines::new(&self.group, child);
+        }
+        for sequence in resumed_live {
+            let was_sent = self.live_sent.iter().any(|change| change.sequence() == sequence);
+            if !was_sent && !power_cut {
+                self.withdrawn.insert(sequence);
+            }
+        }
+        self.clients.clear();
+        model.set_full(false);
+        self.attached = self.group.table().shared.floor();
+        self.seen.kills += usize::from(!power_cut);
+        self.seen.cuts += usize::from(power_cut);
+    }
+
+    /// Hands the lanes what they want of the past, in small portions.
+    fn bring(&mut self) -> bool {
+        let Some(model) = &mut self.model else { return false };
+        let wanted: Vec<_> = self.group.wanted().collect();
+        for (child, from) in &wanted {
+            let found = model.read(*from, 1 + self.random.below(4) as usize);
+            self.seen.past += usize::from(found.is_ok());
+            self.group.bring(*child, *from, found);
+        }
+        !wanted.is_empty()
     }
 
     /// One moment: something happens in the world, then everybody who has a reason moves until nobody has.
@@ -206,6 +302,7 @@ impl World {
                 self.sequencer_at = self.sequencer.step(self.now).max(self.now + Duration::from_nanos(1));
                 moved = true;
             }
+            moved |= self.bring();
             for child in 0..self.lines.len() {
                 moved |= self.run_lane(child);
             }
@@ -312,12 +409,13 @@ impl World {
         };
         let reaches = !matches!(fate, Fate::NoConnection | Fate::Ended { octets_left: false });
         if reaches {
-            let again = toy.delivered == sequence;
-            assert!(again || toy.delivered + 1 == sequence, "child {child} got {sequence} after {}", toy.delivered);
+            let again = toy.delivered == sequence || sequence <= self.cut_at[child];
+            let next = (toy.delivered + 1..).find(|next| !self.withdrawn.contains(next));
+            assert!(again || next == Some(sequence), "child {child} got {sequence} after {}", toy.delivered);
             if again {
                 self.seen.resends += 1;
             }
-            toy.delivered = sequence;
+            toy.delivered = toy.delivered.max(sequence);
             if !change.may_repeat() {
                 assert!(toy.once_delivered.insert(sequence), "{sequence} was delivered to {child} twice");
             }
@@ -417,7 +515,21 @@ impl World {
                         }
                     }
                 }
-                Decision::Pending => self.seen.pending += 1,
+                Decision::Unrecorded => {
+                    assert!(self.group.failed().is_some());
+                    self.seen.unrecorded += 1;
+                }
+                Decision::Accepted => {
+                    assert_eq!(self.group.level(), Level::Durable);
+                    let ticket = client.change.ticket().expect("numbered");
+                    assert!(self.group.ring().through(self.group.ring().head()) >= Some(sequence), "published");
+                    self.seen.accepted += 1;
+                    self.seen.for_later += usize::from(ticket.awaited.is_empty());
+                }
+                Decision::Pending => {
+                    self.seen.pending += 1;
+                    self.seen.too_few += usize::from(client.change.agreed() == Some(Class::Success));
+                }
                 Decision::Unknown => self.seen.unknown += 1,
                 Decision::Refused(fault) => {
                     assert!(client.change.ticket().is_none());
@@ -430,6 +542,7 @@ impl World {
                             self.seen.not_queueable += usize::from(change.live);
                             self.seen.incomplete += usize::from(!change.live);
                         }
+                        Fault::JournalFull => self.seen.full += 1,
                         _ => self.seen.no_child += 1,
                     }
                 }
@@ -475,6 +588,17 @@ impl World {
                 }
             }
             520..600 => self.operate(),
+            600..603 => self.crash(false),
+            603 => self.crash(true),
+            604..606 => {
+                let (on_record, full) = (self.random.chance(50), self.random.chance(50));
+                match &self.model {
+                    Some(model) if self.random.chance(30) => model.fail_next(on_record),
+                    Some(model) => model.set_full(full),
+                    None => {}
+                }
+            }
+            606..640 if self.group.failed().is_some() => self.crash(false),
             _ => {}
         }
     }
@@ -488,6 +612,17 @@ impl World {
     fn operate(&mut self) {
         let group = Arc::clone(&self.group);
         let children = &group.table().children;
+        for child in children {
+            // He looks at the server.
+            let Some(sequence) = child.doubt() else { continue };
+            let toy = &mut self.toys[child.index];
+            let applied = toy.applied.contains(&sequence);
+            if !applied {
+                toy.once_delivered.remove(&sequence);
+            }
+            self.seen.doubts += 1;
+            group.resolve(child.index, if applied { Resolve::Applied } else { Resolve::Lost });
+        }
         let lost = |child: usize| matches!(children[child].standing(), Standing::Diverged | Standing::NeedsReseed);
         let last = group.last_sequence();
         let whole = (0..3).find(|child| children[*child].is_live() && children[*child].applied() == last);
@@ -515,18 +650,24 @@ impl World {
             self.toys[child].missing = self.told.difference(&truth).copied().collect();
             self.toys[child].delivered = last;
             self.group.attach(child);
+            self.attached = last;
             // The lane takes it before anything else is numbered: the operator keeps writers away meanwhile.
             assert!(self.run_lane(child));
         }
     }
 
-    /// Any child that `select` could choose has all that any client was told.
+    /// Any child that `select` could choose has all that any client was told; where no client is told anything, all that
+    /// any child has shown.
     fn read(&mut self) {
         let floor = self.group.table().shared.floor();
+        if self.group.level() == Level::Durable {
+            let shown = self.group.table().children.iter().map(|child| child.applied()).max().unwrap_or(0);
+            assert!(floor.max(self.attached) >= shown, "{shown} can be read, and the floor is {floor}");
+        }
         for (child, toy) in self.group.table().children.iter().zip(&self.toys) {
             if child.is_live() && child.applied() >= floor {
                 self.seen.reads += 1;
-                assert!(toy.missing.is_empty(), "{} serves reads without {:?}", child.name, toy.missing);
+                assert!(toy.missing.is_empty(), "{} serves reads without {:?}", child.name(), toy.missing);
             }
         }
     }
@@ -535,7 +676,7 @@ impl World {
         for (child, toy) in self.group.table().children.iter().zip(&self.toys) {
             if matches!(child.standing(), Standing::Live | Standing::Replaying) {
                 let lacks = toy.missing.first().is_some_and(|first| *first <= child.applied());
-                assert!(!lacks, "{} says more than it did", child.name);
+                assert!(!lacks, "{} says more than it did", child.name());
             }
             assert!(child.applied() <= self.group.last_sequence());
         }
@@ -551,6 +692,9 @@ impl World {
     /// All is well again. They must find together.
     fn heal(&mut self) {
         self.faults = false;
+        if self.model.is_some() {
+            self.crash(false);
+        }
         for child in 0..3 {
             self.toys[child].running = true;
             self.online(child);
@@ -616,6 +760,16 @@ fn whatever_happens_they_stay_the_same() {
         seen.not_queueable += its.not_queueable;
         seen.missed += its.missed;
         seen.incomplete += its.incomplete;
+        seen.doubts += its.doubts;
+        seen.kills += its.kills;
+        seen.cuts += its.cuts;
+        seen.in_doubt += its.in_doubt;
+        seen.past += its.past;
+        seen.unrecorded += its.unrecorded;
+        seen.full += its.full;
+        seen.accepted += its.accepted;
+        seen.for_later += its.for_later;
+        seen.too_few += its.too_few;
     }
     println!("{seen:?}");
     let Seen {
@@ -636,6 +790,16 @@ fn whatever_happens_they_stay_the_same() {
         not_queueable,
         missed,
         incomplete,
+        doubts,
+        kills,
+        cuts,
+        in_doubt,
+        past,
+        unrecorded,
+        full,
+        accepted,
+        for_later,
+        too_few,
     } = seen;
     for (what, count) in [
         ("answered", answered),
@@ -655,6 +819,16 @@ fn whatever_happens_they_stay_the_same() {
         ("not queueable", not_queueable),
         ("missed", missed),
         ("incomplete", incomplete),
+        ("doubts", doubts),
+        ("kills", kills),
+        ("cuts", cuts),
+        ("in doubt", in_doubt),
+        ("past", past),
+        ("unrecorded", unrecorded),
+        ("full", full),
+        ("accepted", accepted),
+        ("accepted for later", for_later),
+        ("too few for a quorum", too_few),
     ] {
         assert!(count > 0, "the stories never showed: {what}");
     }

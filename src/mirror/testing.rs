@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Budget, Change, Do, Lane, Level, MirrorGroup, OnUnknown, Order, Sequencer, Setup, Waiting, Wake};
+use super::model::Model;
+use super::{
+    Budget, Change, Do, Durable, Lane, Level, MirrorGroup, OnFull, OnUnknown, Order, Retention, Sequencer, Setup,
+    Waiting, Wake,
+};
 use crate::action::UnknownOutcome;
 use crate::probe::Failure;
 use crate::route::{Policy, testing};
@@ -52,6 +56,15 @@ pub(super) fn group(like: Like) -> (Arc<MirrorGroup>, Sequencer) {
 
 /// The same, with the wake of its sequencer's thread.
 pub(super) fn group_with(like: Like, sequencer: Arc<dyn Wake>) -> (Arc<MirrorGroup>, Sequencer) {
+    group_from(like, sequencer, None)
+}
+
+/// The same, with what keeps its changes.
+pub(super) fn group_from(
+    like: Like,
+    sequencer: Arc<dyn Wake>,
+    durable: Option<Durable>,
+) -> (Arc<MirrorGroup>, Sequencer) {
     MirrorGroup::new(Setup {
         table: Arc::new(testing::group(Policy::RoundRobin, &vec![100; like.children])),
         epoch: 1,
@@ -64,7 +77,24 @@ pub(super) fn group_with(like: Like, sequencer: Arc<dyn Wake>) -> (Arc<MirrorGro
         ring_bytes_max: like.bytes,
         catch_up_help: Duration::ZERO,
         sequencer,
+        durable,
     })
+}
+
+/// What keeps a group's changes, as `model` does; after a power cut, if there was one.
+pub(super) fn kept_by(model: &Model, power_cut: bool, reader: Arc<dyn Wake>) -> Durable {
+    Durable {
+        journal: Box::new(model.clone()),
+        slots: Arc::new(model.clone()),
+        resume: model.resume(power_cut),
+        reader,
+        sync_each: false,
+        retention: Retention {
+            backlog_bytes_max: u64::MAX,
+            backlog_age_max: Duration::MAX,
+            on_full: OnFull::RejectWrites,
+        },
+    }
 }
 
 /// A change with `body`. MKCOL's rule: 405 on a re-send means "applied before".

@@ -1,5 +1,8 @@
 //! A child: what is configured of it, and the words that all threads share about it.
 //!
+//! It is a *place* in its group, and who stands there may change: control adds, moves and removes children while we run.
+//! A place where nobody stands is *vacant*: it is in nobody's set, and is not shown.
+//!
 //! Three things decide whether it serves reads, each with one author: its *health* (whether it answers: whoever saw
 //! something), its *standing* (whether its data is current: its lane), and what the *operator* wants. They are kept
 //! apart, so that no author can undo another's word, and shown as one ([`Shown`]).
@@ -14,7 +17,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 
 use super::address::Addresses;
 use super::at_load::AtLoad;
@@ -23,20 +26,16 @@ use super::health::{Health, Step};
 use super::latency::Latency;
 use crate::limits::WEIGHT_MAX;
 use crate::probe::{self, Event, Kind, Options};
-use crate::sync::{Arc, AtomicU8, AtomicU32, AtomicU64, CachePadded, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, CachePadded, Ordering};
 use crate::time::Time;
 
 /// A server behind us. Outlives snapshots: a new one points to the same children.
 #[derive(Debug)]
 pub struct Child {
-    /// The child's identity, whatever its address.
-    pub name: Box<str>,
     /// Where it stands in its group.
     pub index: usize,
-    /// As configured, `host:port`.
-    pub host: Box<str>,
-    /// Where it stands in the world, for the operator.
-    pub location: Option<Box<str>>,
+    /// Who stands there; of a vacant place, who did.
+    identity: ArcSwap<Identity>,
     /// Where its name leads now.
     pub addresses: Addresses,
     /// What is counted of it: written by every request, so on a line of its own.
@@ -52,14 +51,31 @@ pub struct Child {
     admin_why: ArcSwap<Why>,
 }
 
+/// Who a child is. Replaced whole, by control alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// What it is called, whatever its address.
+    pub name: Arc<str>,
+    /// As configured, `host:port`.
+    pub host: Arc<str>,
+    /// What else it calls itself in its tokens, spelled as `host`.
+    pub aliases: Arc<[Box<str>]>,
+    /// Where it stands in the world, for the operator.
+    pub location: Option<Arc<str>>,
+}
+
 /// Written seldom, read by every choice.
 #[derive(Debug)]
 struct Gate {
     health: Health,
     applied: AtomicU64,
+    /// The change that nobody knows whether it has applied, and that holds up what comes after it; 0 if none.
+    doubt: AtomicU64,
     weight: AtomicU32,
     standing: AtomicU8,
     admin: AtomicU8,
+    /// Its address has been another one since we started: connections may be left that lead there.
+    moved: AtomicBool,
 }
 
 /// Whether a child's data is current: its lane's word.
@@ -86,6 +102,8 @@ pub enum Admin {
     Offline,
     /// No new reads; those in flight end.
     Draining,
+    /// Nobody is to stand in this place: no reads, no probes, no changes.
+    Vacant,
 }
 
 /// A child's state as an operator sees it.
@@ -158,19 +176,21 @@ impl Child {
     #[must_use]
     pub fn new(name: &str, index: usize, host: &str, weight: u32, location: Option<&str>) -> Self {
         let nothing = || ArcSwap::from_pointee(Why { text: Cow::Borrowed(""), since: Time::ZERO });
+        let (name, host, location) = (name.into(), host.into(), location.map(Arc::from));
+        let identity = Identity { name, host, aliases: Arc::new([]), location };
         Self {
-            name: name.into(),
             index,
-            host: host.into(),
-            location: location.map(Box::from),
+            identity: ArcSwap::from_pointee(identity),
             addresses: Addresses::new(Vec::new()),
             counters: CachePadded::default(),
             gate: CachePadded::new(Gate {
                 health: Health::new(),
                 applied: AtomicU64::new(0),
+                doubt: AtomicU64::new(0),
                 weight: AtomicU32::new(weight.min(WEIGHT_MAX)),
                 standing: AtomicU8::new(Standing::Live as u8),
                 admin: AtomicU8::new(Admin::Online as u8),
+                moved: AtomicBool::new(false),
             }),
             latency: CachePadded::new(Latency::new()),
             at_load: CachePadded::default(),
@@ -179,6 +199,78 @@ impl Child {
             standing_why: nothing(),
             admin_why: nothing(),
         }
+    }
+
+    /// A place where nobody stands yet.
+    #[must_use]
+    pub fn vacant(index: usize) -> Self {
+        let child = Self::new("", index, "", 0, None);
+        child.gate.standing.store(Standing::NeedsReseed as u8, Ordering::Relaxed);
+        child.gate.admin.store(Admin::Vacant as u8, Ordering::Relaxed);
+        child
+    }
+
+    // --- who it is
+
+    /// Who it is now. For one look: not to be held across an await.
+    #[must_use]
+    pub fn identity(&self) -> Guard<Arc<Identity>> {
+        self.identity.load()
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> Arc<str> {
+        Arc::clone(&self.identity.load().name)
+    }
+
+    /// As configured, `host:port`.
+    #[must_use]
+    pub fn host(&self) -> Arc<str> {
+        Arc::clone(&self.identity.load().host)
+    }
+
+    /// Where it stands in the world, for the operator.
+    #[must_use]
+    pub fn location(&self) -> Option<Arc<str>> {
+        self.identity.load().location.clone()
+    }
+
+    /// Does nobody stand here?
+    #[must_use]
+    pub fn is_vacant(&self) -> bool {
+        self.admin() == Admin::Vacant
+    }
+
+    /// Says who stands here from now on, and where; connections that lead elsewhere are not used again.
+    pub(super) fn set_identity(&self, identity: Identity, addresses: Vec<SocketAddr>) {
+        self.identity.store(Arc::new(identity));
+        self.addresses.set(addresses);
+        self.cost.forget();
+        // Release, after the addresses: whoever sees it compares with the new ones.
+        self.gate.moved.store(true, Ordering::Release);
+    }
+
+    /// May a connection to `peer` be used for it? Not asked of one whose address has always been the same: its name may
+    /// lead to more addresses than it did when the connection was made.
+    #[must_use]
+    pub fn is_at(&self, peer: SocketAddr) -> bool {
+        !self.gate.moved.load(Ordering::Acquire) || self.addresses.all().contains(&peer)
+    }
+
+    /// With further names by which its tokens call it, each `host:port`.
+    #[must_use]
+    pub fn with_aliases(self, aliases: Arc<[Box<str>]>) -> Self {
+        let identity = Identity { aliases, ..Identity::clone(&self.identity()) };
+        self.identity.store(Arc::new(identity));
+        self
+    }
+
+    /// Does it call itself so in its tokens?
+    #[must_use]
+    pub fn is_known_as(&self, address: &str) -> bool {
+        let identity = self.identity();
+        *identity.host == *address || identity.aliases.iter().any(|alias| **alias == *address)
     }
 
     // --- what others say
@@ -216,7 +308,8 @@ impl Child {
         }
     }
 
-    /// Says how current the child is, and why. Only its lane (or the sequencer in its name) calls this.
+    /// Says how current the child is, and why. Only its lane (or the sequencer in its name) calls this; before it has one,
+    /// whoever puts it in its place.
     pub fn set_standing(&self, standing: Standing, why: impl Into<Cow<'static, str>>, now: Time) {
         self.standing_why.store(Arc::new(Why { text: why.into(), since: now }));
         self.gate.standing.store(standing as u8, Ordering::Release);
@@ -231,7 +324,8 @@ impl Child {
         match self.gate.admin.load(Ordering::Acquire) {
             0 => Admin::Online,
             1 => Admin::Offline,
-            _ => Admin::Draining,
+            2 => Admin::Draining,
+            _ => Admin::Vacant,
         }
     }
 
@@ -253,6 +347,24 @@ impl Child {
     /// It has applied everything up to `sequence`. A lower one than before changes nothing.
     pub fn confirm_applied(&self, sequence: u64) {
         self.gate.applied.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// The change of which nobody knows whether it has applied it. It serves reads, and takes no change until that is
+    /// resolved.
+    #[must_use]
+    pub fn doubt(&self) -> Option<u64> {
+        Some(self.gate.doubt.load(Ordering::Acquire)).filter(|sequence| *sequence > 0)
+    }
+
+    /// Says which change it is in doubt about. Only its lane calls this.
+    pub fn set_doubt(&self, sequence: Option<u64>) {
+        self.gate.doubt.store(sequence.unwrap_or(0), Ordering::Release);
+    }
+
+    /// Does it take the next change: is it live, and in no doubt?
+    #[must_use]
+    pub fn takes_changes(&self) -> bool {
+        self.is_live() && self.doubt().is_none()
     }
 
     /// Whether it answers.
@@ -288,15 +400,21 @@ impl Child {
         step
     }
 
-    /// When to ask it next (passed: now); `None` while it is offline.
+    /// Is it asked how it is? An operator's offline means no probes.
     #[must_use]
-    pub fn next_probe(&self, options: &Options, seed: u64) -> Option<Time> {
-        (self.admin() != Admin::Offline).then(|| self.gate.health.next_probe(options, self.seed(seed)))
+    pub fn is_probed(&self) -> bool {
+        matches!(self.admin(), Admin::Online | Admin::Draining)
     }
 
-    /// Takes the task of asking it now, if it is due ([`Health::claim_probe`]). False while it is offline.
+    /// When to ask it next (passed: now); `None` while it is not asked.
+    #[must_use]
+    pub fn next_probe(&self, options: &Options, seed: u64) -> Option<Time> {
+        self.is_probed().then(|| self.gate.health.next_probe(options, self.seed(seed)))
+    }
+
+    /// Takes the task of asking it now, if it is due ([`Health::claim_probe`]). False while it is not asked.
     pub fn claim_probe(&self, now: Time, options: &Options, seed: u64) -> bool {
-        self.admin() != Admin::Offline && self.gate.health.claim_probe(now, options, self.seed(seed))
+        self.is_probed() && self.gate.health.claim_probe(now, options, self.seed(seed))
     }
 
     // --- what follows from it
@@ -308,11 +426,12 @@ impl Child {
     }
 
     /// The state that an operator sees. The operator's own word comes first, then what he must mend, then what mends
-    /// itself: a child that needs a reseed is shown so although it is down, too.
+    /// itself: a child that needs a reseed is shown so although it is down, too. A vacant place is not shown to anybody;
+    /// it counts as offline.
     #[must_use]
     pub fn shown(&self) -> Shown {
         match (self.admin(), self.standing(), self.gate.health.state().kind()) {
-            (Admin::Offline, _, _) => Shown::Offline,
+            (Admin::Offline | Admin::Vacant, _, _) => Shown::Offline,
             (Admin::Draining, _, _) => Shown::Draining,
             (_, Standing::NeedsReseed, _) => Shown::NeedsReseed,
             (_, Standing::Diverged, _) => Shown::Diverged,
@@ -374,6 +493,18 @@ impl Child {
     /// Jitter differs from child to child.
     fn seed(&self, seed: u64) -> u64 {
         seed ^ probe::mix(self.index as u64)
+    }
+}
+
+impl Counters {
+    /// Another child stands here: what was counted of the one before is not its own. What is in flight is left to those
+    /// that count it.
+    pub(super) fn restart(&self) {
+        for counter in
+            [&self.requests, &self.failures, &self.server_errors, &self.probes_good, &self.probes_bad, &self.falls]
+        {
+            counter.store(0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -3,10 +3,11 @@
 //! Not the changes of the group: those are [`mirror`](crate::mirror)'s. Of them only the *floor* is here, because
 //! reads are chosen by it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::budget::RetryBudget;
-use super::child::{Admin, Child, InFlight};
+use super::child::{Admin, Child, Identity, InFlight, Standing};
 use super::cost::{self, Label};
 use super::health::Step;
 use super::policy::{self, Policy};
@@ -22,7 +23,8 @@ pub struct GroupTable {
     pub name: Box<str>,
     /// Where it stands in [`RouteTable::groups`](super::RouteTable::groups).
     pub index: usize,
-    /// In the order of the configuration; [`Child::index`] is the place here. Never empty.
+    /// Every place, the vacant ones too: in the order of the configuration, and then those that may be taken while we
+    /// run. [`Child::index`] is the place here. Whoever walks over children wants [`occupied`](Self::occupied).
     pub children: Vec<Arc<Child>>,
     /// How the child of a read is chosen.
     pub policy: Policy,
@@ -34,8 +36,22 @@ pub struct GroupTable {
     pub timeouts: ChildTimeouts,
     /// What an operator may set of the cost model.
     pub cost: cost::Options,
+    /// How far behind a child may be that serves reads.
+    pub read_gate: ReadGate,
     /// What outlives this snapshot.
     pub shared: Arc<GroupShared>,
+}
+
+/// How far behind a child may be, and serve reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadGate {
+    /// Not at all behind what clients were told ([`GroupShared::floor`]).
+    #[default]
+    Strict,
+    /// At most so many changes behind that.
+    Bounded(u64),
+    /// As far as it likes. Only a child that is being sent what it missed while it was away serves none.
+    None,
 }
 
 /// The time-outs of the child side.
@@ -51,6 +67,9 @@ pub struct ChildTimeouts {
     pub tunnel_idle: Duration,
 }
 
+/// Why a child that was added is not used.
+pub(crate) const NOT_ATTACHED: &str = "added by the operator: copy a good child's data to it, then attach it";
+
 /// What the snapshots of one group share.
 #[derive(Debug, Default)]
 pub struct GroupShared {
@@ -61,6 +80,8 @@ pub struct GroupShared {
     /// back is not the same role.
     primary: CachePadded<AtomicU64>,
     floor: CachePadded<AtomicU64>,
+    /// How often somebody has come to a place, or left one.
+    moves: AtomicU64,
 }
 
 /// How a read ended, as far as it says something about the child.
@@ -72,7 +93,32 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+impl ReadGate {
+    /// All of them, as an operator chooses among them; how far is a key of its own.
+    pub const ALL: [Self; 3] = [Self::Strict, Self::Bounded(1), Self::None];
+
+    /// The word for it in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Bounded(_) => "bounded",
+            Self::None => "none",
+        }
+    }
+}
+
 impl GroupTable {
+    /// The sequence that a child has to have applied to serve a read.
+    #[must_use]
+    pub fn read_floor(&self) -> u64 {
+        match self.read_gate {
+            ReadGate::Strict => self.shared.floor(),
+            ReadGate::Bounded(behind) => self.shared.floor().saturating_sub(behind),
+            ReadGate::None => 0,
+        }
+    }
+
     /// Tells how a read on the child with this index ended; `latency` runs from the request's end to the answer's
     /// head. Feeds health, the average and the counters. The caller does what [`Step::action`] says.
     ///
@@ -101,15 +147,19 @@ impl GroupTable {
 
     /// Counts a change as in flight on a child, for as long as it is predicted to take.
     pub fn dispatch_change(&self, index: usize, name: &str, head: &[u8], body_bytes: u64, now: Time) -> InFlight {
-        let child = &self.children[index];
-        let in_flight = match self.policy {
-            Policy::Predictive => {
-                let label = Label::of_change(self.rules.dialect(), name, head, body_bytes);
-                policy::predictive::dispatch(self, child, &label, now)
-            }
-            _ => InFlight::new(Arc::clone(child)),
+        let label = match self.policy {
+            Policy::Predictive => Label::of_change(self.rules.dialect(), name, head, body_bytes),
+            _ => Label::NONE,
         };
-        in_flight.of_change()
+        self.dispatch(&self.children[index], &label, now).of_change()
+    }
+
+    /// Counts an action as in flight on a child that nobody had to choose.
+    pub(super) fn dispatch(&self, child: &Arc<Child>, label: &Label, now: Time) -> InFlight {
+        match self.policy {
+            Policy::Predictive => policy::predictive::dispatch(self, child, label, now),
+            _ => InFlight::new(Arc::clone(child)),
+        }
     }
 
     /// As [`observe`](Self::observe), for a read or change that was chosen here or announced by
@@ -165,6 +215,62 @@ impl GroupTable {
         step
     }
 
+    /// The children, in the order of their places.
+    pub fn occupied(&self) -> impl Iterator<Item = &Arc<Child>> + Clone {
+        self.children.iter().filter(|child| !child.is_vacant())
+    }
+
+    /// How many they are; never 0.
+    #[must_use]
+    pub fn occupants(&self) -> usize {
+        self.occupied().count()
+    }
+
+    /// Puts a child in a vacant place that its lane has left
+    /// ([`MirrorGroup::is_left`](crate::mirror::MirrorGroup::is_left)). It is not used until a probe is good, and not sent
+    /// any change before its lane is told how to begin. Control alone calls this.
+    ///
+    /// # Panics
+    /// If somebody stands there.
+    pub fn occupy(&self, index: usize, identity: Identity, addresses: Vec<SocketAddr>, weight: u32, now: Time) {
+        let child = &self.children[index];
+        assert!(child.is_vacant(), "somebody stands there");
+        child.set_identity(identity, addresses);
+        child.set_weight(weight);
+        child.counters.restart();
+        // What the one before has answered says nothing of this one.
+        self.on_event(index, Event::Online, now);
+        child.set_standing(Standing::NeedsReseed, NOT_ATTACHED, now);
+        child.set_admin(Admin::Online, "added by the operator", now);
+        self.shared.moves.fetch_add(1, Ordering::Release);
+    }
+
+    /// The same child at another address. It is not used until a probe there is good. Control alone calls this.
+    pub fn readdress(&self, index: usize, host: &str, addresses: Vec<SocketAddr>, now: Time) {
+        let child = &self.children[index];
+        let identity = Identity { host: host.into(), ..Identity::clone(&child.identity()) };
+        child.set_identity(identity, addresses);
+        self.on_event(index, Event::Online, now);
+    }
+
+    /// Nobody stands in this place from now on; its lane ends what is in flight and leaves. The role of
+    /// the primary goes to the next that is live, or to the next at all. False, and nothing is done, for the last child.
+    /// Control alone calls this.
+    pub fn vacate(&self, index: usize, now: Time) -> bool {
+        if self.occupied().all(|child| child.index == index) {
+            return false;
+        }
+        self.children[index].set_admin(Admin::Vacant, "removed by the operator", now);
+        self.shared.moves.fetch_add(1, Ordering::Release);
+        while self.primary() == index {
+            let after = |child: &&Arc<Child>| (child.index + self.children.len() - index) % self.children.len();
+            let heir = self.occupied().min_by_key(|child| (!child.is_live(), after(child)));
+            let Some(heir) = heir else { break };
+            self.set_primary(heir.index);
+        }
+        true
+    }
+
     /// The index of the primary: under `failover` the child that serves the reads, under every policy the one whose
     /// answer to a change is preferred. It may be away; under `failover`, only until the next read.
     #[must_use]
@@ -175,7 +281,7 @@ impl GroupTable {
     /// The operator's choice of the primary. If that child is not available, the role moves on with the next read.
     /// False if there is no such child.
     pub fn set_primary(&self, index: usize) -> bool {
-        if index >= self.children.len() {
+        if self.children.get(index).is_none_or(|child| child.is_vacant()) {
             return false;
         }
         loop {
@@ -196,10 +302,23 @@ impl GroupTable {
         self.primary()
     }
 
+    /// How often somebody has come to a place of the group, or left one: the members are the same while it is.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.shared.moves.load(Ordering::Acquire)
+    }
+
+    /// Who stands at each place, by name; empty where nobody does.
+    #[must_use]
+    pub fn members(&self) -> Vec<Box<str>> {
+        let name = |child: &Arc<Child>| if child.is_vacant() { "".into() } else { Box::from(&*child.name()) };
+        self.children.iter().map(name).collect()
+    }
+
     /// The child of this name.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<&Arc<Child>> {
-        self.children.iter().find(|child| &*child.name == name)
+        self.occupied().find(|child| &*child.identity().name == name)
     }
 
     fn on_event(&self, index: usize, event: Event, now: Time) -> Step {

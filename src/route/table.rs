@@ -53,7 +53,7 @@ impl RouteTable {
     pub fn new(listeners: Vec<ListenerTable>, groups: Vec<Arc<GroupTable>>) -> Self {
         for (index, group) in groups.iter().enumerate() {
             assert_eq!(group.index, index, "a group is at its index");
-            assert!(!group.children.is_empty(), "a group has a child");
+            assert!(group.occupied().next().is_some(), "a group has a child");
             assert!(group.children.iter().enumerate().all(|(i, child)| child.index == i), "a child is at its index");
         }
         for listener in &listeners {
@@ -72,6 +72,21 @@ impl RouteTable {
         let path = path.split(|octet| *octet == b'?').next().unwrap_or_default();
         let found = listener.routes.iter().find(|route| route.fits(host, path));
         self.groups.get(found.map_or(listener.default, |route| Some(route.group))?)
+    }
+}
+
+impl ListenerTable {
+    /// The groups that requests can come to from here. One that several routes lead to comes several times.
+    pub fn groups(&self) -> impl Iterator<Item = usize> + '_ {
+        self.routes.iter().map(|route| route.group).chain(self.default)
+    }
+
+    /// The group, where all requests that come to one come to the same.
+    #[must_use]
+    pub fn only_group(&self) -> Option<usize> {
+        let mut groups = self.groups();
+        let first = groups.next()?;
+        groups.all(|group| group == first).then_some(first)
     }
 }
 

@@ -10,12 +10,12 @@ use crate::action::{self, Into};
 use crate::error::Fault;
 use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward, reply};
 use crate::io::exec::Conn;
-use crate::io::op::Piece;
+use crate::io::op::{Piece, Pieces};
 use crate::mirror::{self, Change, Decision, OnUnknown, Order};
-use crate::route::GroupTable;
+use crate::route::{GroupTable, RouteTable};
 use crate::worker::held::{self, Held};
 use crate::worker::serve::{Answered, Desk, Next};
-use crate::worker::{Worker, fault};
+use crate::worker::{Told, Worker, fault, reserved};
 
 /// Has every child carry it out. `held` is the body if it has been received already.
 ///
@@ -25,6 +25,7 @@ pub(crate) async fn change(
     worker: &Worker,
     desk: &mut Desk,
     client: &Conn,
+    routes: &RouteTable,
     group: &GroupTable,
     action: &action::Decision<'_>,
     held: Option<Held>,
@@ -48,12 +49,13 @@ pub(crate) async fn change(
         _ => Framing::Length(body.len() as u64),
     };
     let mut head = Vec::with_capacity(desk.request.head_len + 256);
+    let fallback_host = group.children[group.primary()].host();
     let how = ToChild {
         peer: client.peer().ip(),
         tls: false,
         framing,
         target_suffix: &target_suffix,
-        fallback_host: &group.children[group.primary()].host,
+        fallback_host: &fallback_host,
         via: true,
         expect: false,
         upgrade: false,
@@ -95,11 +97,16 @@ pub(crate) async fn change(
     .await;
     if let Some(ticket) = change.ticket() {
         desk.note_ticket(ticket);
+        desk.fates = mirror.fates(&change);
+        desk.change_url = reserved::change_url(routes, client.tag(), group, &ticket.to_string());
     }
+    worker.stats.groups[group.index].record_change(&decision);
     match decision {
+        Decision::Accepted => accepted(worker, desk, client, group).await,
         Decision::Answer { child, status } => answer(worker, desk, client, waiting.answer(child), status).await,
         Decision::Pending => Err(Fault::ChangePending),
         Decision::Unknown => Err(Fault::OutcomeUnknown),
+        Decision::Unrecorded => Err(Fault::JournalFailed),
         Decision::Partial => {
             desk.note_ends(group, &change);
             Err(Fault::Partial)
@@ -133,7 +140,12 @@ async fn answer(
     let head_request = desk.request.method == Method::Head;
     let sequence = desk.sequence_text().unwrap_or_default();
     // Every reply says how far its promise goes.
-    let extra = [("Antiphon-Sequence", sequence.as_bytes()), ("Antiphon-Durability", b"memory")];
+    let fates = std::mem::take(&mut desk.fates);
+    let extra = [
+        ("Antiphon-Sequence", sequence.as_bytes()),
+        ("Antiphon-Durability", b"memory"),
+        ("Antiphon-Children", fates.as_bytes()),
+    ];
     let date = worker.date();
     let mut out = desk.vector();
     let mut pieces = std::mem::take(&mut desk.pieces);
@@ -161,16 +173,47 @@ async fn answer(
         }
         _ => {
             let (kind, text) = fault::answer_not_held(desk, status);
-            let extra = [extra[0], extra[1], ("Date", &date[..])];
+            let extra = [extra[0], extra[1], extra[2], ("Date", &date[..])];
             reply::own_response(&mut out, status, kind, &text, close, head_request, &extra);
             pieces.push(Piece::Scratch(out));
         }
     }
+    Ok(Answered { status, next: send(worker, desk, client, pieces, close).await })
+}
+
+/// Tells that the change has its place in the order, and where to ask for what comes of it.
+async fn accepted(worker: &Worker, desk: &mut Desk, client: &Conn, group: &GroupTable) -> Result<Answered, Fault> {
+    let close = !desk.request.keep_alive || desk.request.minor == 0 || worker.io.is_draining();
+    let head_request = desk.request.method == Method::Head;
+    let sequence = desk.sequence_text().unwrap_or_default();
+    let (kind, text) = fault::accepted(desk, &sequence);
+    let status = match worker.settings.told[group.index] {
+        // For clients that read no answer with another one.
+        Told::Aci { as_200: true } => 200,
+        Told::Aci { .. } | Told::Problem => 202,
+    };
+    let date = worker.date();
+    let extra = [
+        ("Antiphon-Sequence", sequence.as_bytes()),
+        ("Antiphon-Durability", b"memory"),
+        ("Antiphon-Children", desk.fates.as_bytes()),
+        ("Location", desk.change_url.as_bytes()),
+        ("Cache-Control", b"no-store"),
+        ("Date", &date[..]),
+    ];
+    let mut out = desk.scratch.pop().unwrap_or_default();
+    reply::own_response(&mut out, status, kind, &text, close, head_request, &extra);
+    let mut pieces = std::mem::take(&mut desk.pieces);
+    pieces.push(Piece::Scratch(out));
+    Ok(Answered { status, next: send(worker, desk, client, pieces, close).await })
+}
+
+async fn send(worker: &Worker, desk: &mut Desk, client: &Conn, pieces: Pieces, close: bool) -> Next {
     match client.send(pieces, worker.io.now() + worker.settings.timeouts.client_write).await {
         Ok(pieces) => {
             desk.recycle(pieces);
-            Ok(Answered { status, next: if close { Next::Close } else { Next::Keep } })
+            if close { Next::Close } else { Next::Keep }
         }
-        Err(_) => Ok(Answered { status, next: Next::Cut }),
+        Err(_) => Next::Cut,
     }
 }

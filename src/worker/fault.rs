@@ -51,6 +51,22 @@ pub(crate) fn answer_not_held(desk: &Desk, status: u16) -> (&'static str, Vec<u8
     }
 }
 
+/// The answer to a change that is accepted and not waited for: `Content-Type` and body.
+pub(crate) fn accepted(desk: &Desk, sequence: &str) -> (&'static str, Vec<u8>) {
+    let url = &desk.change_url;
+    match &desk.wish {
+        None => {
+            let told = serde_json::json!({ "sequence": sequence, "state": "accepted", "status_url": url });
+            ("application/json", format!("{told}\n").into_bytes())
+        }
+        Some(Wish { action, format }) => {
+            let told = [("state", "accepted"), ("sequence", sequence), ("status_url", url)];
+            let told = told.map(|(name, text)| Element::text(name, text)).to_vec();
+            (format.content_type(), envelope(action, true, told, *format))
+        }
+    }
+}
+
 /// Of a request whose head is still there.
 fn wish_of_head(desk: &Desk) -> Wish {
     let octets = desk.request_bytes.as_slice();
@@ -71,11 +87,13 @@ pub(crate) async fn refuse(worker: &Worker, desk: &mut Desk, client: &Conn, faul
     let close = fault.closes() || !desk.body_read || !head.keep_alive || head.minor == 0 || worker.io.is_draining();
     let head_request = head.method == Method::Head;
     let sequence = desk.sequence_text();
+    let fates = std::mem::take(&mut desk.fates);
     let date = worker.date();
     let mut extra: Vec<(&str, &[u8])> = vec![("Date", &date)];
     if let Some(text) = &sequence {
         extra.push(("Antiphon-Sequence", text.as_bytes()));
         extra.push(("Antiphon-Durability", b"memory"));
+        extra.push(("Antiphon-Children", fates.as_bytes()));
     }
     let missing = desk.missing.join(", ");
     if !missing.is_empty() {
@@ -86,6 +104,13 @@ pub(crate) async fn refuse(worker: &Worker, desk: &mut Desk, client: &Conn, faul
     match told {
         Told::Problem => {
             let mut members = Vec::new();
+            if let Some(text) = &sequence {
+                members.push(("sequence", text.as_str().into()));
+                members.push(("status_url", desk.change_url.as_str().into()));
+            }
+            if let Some(epoch) = desk.epoch {
+                members.push(("epoch", epoch.into()));
+            }
             if !desk.missing.is_empty() {
                 members.push(("missing", desk.missing.iter().map(|name| Value::from(&**name)).collect()));
             }

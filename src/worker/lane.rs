@@ -63,7 +63,7 @@ pub(crate) async fn run(worker: Rc<Worker>, group: usize, child: usize) {
     let began_to_leave = Rc::new(Cell::new(false));
     loop {
         // A child that has closed it is not kept waiting for our half.
-        link = link.filter(is_untouched);
+        link = link.filter(|conn| is_untouched(conn) && lane.child().is_at(conn.peer()) && !lane.child().is_vacant());
         if link.is_none() && lane.is_proven() {
             lane.on_proof_lost(worker.io.now());
         }
@@ -262,7 +262,7 @@ impl Errand {
         // Where we had to wait for a descriptor of our own, the child's time begins only now.
         let expires = if io.now() < expires { expires } else { io.now() + within };
         let Request::Http { method, target } = &group.probe.request else { return Ok(Some(conn)) };
-        let host = &group.children[self.child].host;
+        let host = group.children[self.child].host();
         let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: antiphon-probe\r\n\r\n");
         let mut pieces = Pieces::new();
         pieces.push(Piece::Scratch(head.into_bytes()));

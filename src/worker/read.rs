@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use crate::error::Fault;
 use crate::http::body::Decoder;
-use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward};
+use crate::http::{AnswerTo, Framing, Method, Span, ToChild, ToClient, forward};
 use crate::io::exec::{Conn, Ended};
 use crate::io::op::{Piece, Pieces};
 use crate::limits::{HUNG_LOOK, INTERIM_ANSWERS_MAX};
+use crate::mirror::place;
 use crate::probe::{Action, Failure, Kind};
 use crate::route::cost::Label;
 use crate::route::{self, ChildSet, Choice, GroupTable, NoChoice, Outcome, Step};
@@ -57,8 +58,8 @@ impl Failed {
     }
 }
 
-/// Has one child answer. `label` is its kind, for the cost model; `held` the body if it has been received already;
-/// `repeatable` tells that the request may reach two children.
+/// Has one child answer: `issuer`, if only that one can. `label` is its kind, for the cost model; `held` is the body if it
+/// has been received already; `repeatable` tells that the request may go out twice.
 ///
 /// # Errors
 /// The fault to answer with; nothing has been sent to the client.
@@ -69,18 +70,25 @@ pub(crate) async fn read(
     group: &GroupTable,
     label: &Label,
     held: Option<Held>,
+    issuer: Option<usize>,
     repeatable: bool,
 ) -> Result<Answered, Fault> {
+    let asked = match desk.request.min_sequence {
+        None => 0,
+        Some(span) => asked_floor(worker, desk, group, span)?,
+    };
     group.shared.retries.deposit();
     let mut tried = ChildSet::new();
     let mut failed: Option<Fault> = None;
     loop {
-        let choice = match choose(worker, group, label, &tried).await {
+        let choice = match choose(worker, group, label, asked, issuer, &tried).await {
             Ok(choice) => choice,
             Err(fault) => return Err(failed.unwrap_or(fault)),
         };
         let child = choice.index;
-        let mut attempt = Attempt { worker, client, group, choice, held: held.as_ref(), repeatable, fresh: false };
+        // What may reach an issuer only once does not go on a connection that may have ended.
+        let fresh = issuer.is_some() && !repeatable;
+        let mut attempt = Attempt { worker, client, group, choice, held: held.as_ref(), repeatable, fresh };
         let mut end = attempt.run(desk).await;
         if matches!(end, Err(Failed { again: Again::Same, .. })) {
             worker.stats.groups[group.index].retries.bump();
@@ -91,7 +99,11 @@ pub(crate) async fn read(
             Ok(answered) => return Ok(answered),
             Err(failed) => failed,
         };
-        tracing::debug!(child = %group.children[child].name, code = fault.code(), ?again, "attempt failed");
+        tracing::debug!(child = %group.children[child].name(), code = fault.code(), ?again, "attempt failed");
+        if issuer.is_some() {
+            // There is nobody else to ask.
+            return Err(if again == Again::Unsent { Fault::IssuerAway } else { fault });
+        }
         let granted = match again {
             Again::No | Again::Same => false,
             Again::Unsent => true,
@@ -109,17 +121,46 @@ pub(crate) async fn read(
     }
 }
 
-/// Chooses a child; waits at most `read_wait` for one that is up to apply what has been answered.
-async fn choose(worker: &Worker, group: &GroupTable, label: &Label, tried: &ChildSet) -> Result<Choice, Fault> {
+/// The sequence that the client wants its read to see (`Antiphon-Min-Sequence`).
+fn asked_floor(worker: &Worker, desk: &mut Desk, group: &GroupTable, span: Span) -> Result<u64, Fault> {
+    let (epoch, sequence) = place(span.of(desk.request_bytes.as_slice())).ok_or(Fault::MinSequenceInvalid)?;
+    let mirror = &worker.mirrors[group.index];
+    mirror.check_reachable(epoch, sequence).inspect_err(|_| desk.epoch = Some(mirror.epoch()))?;
+    Ok(sequence)
+}
+
+/// Chooses a child, or takes the only one that can answer; waits at most `read_wait` for one that is up to apply what the
+/// gate wants, and what the client `asked`.
+async fn choose(
+    worker: &Worker,
+    group: &GroupTable,
+    label: &Label,
+    asked: u64,
+    issuer: Option<usize>,
+    tried: &ChildSet,
+) -> Result<Choice, Fault> {
+    let stats = &worker.stats.groups[group.index];
     let until = worker.io.now() + worker.settings.read_wait[group.index];
     let mut pause = CATCH_UP_LOOK;
     loop {
         let now = worker.io.now();
-        match route::select(group, &mut worker.chooser.borrow_mut(), label, tried, group.shared.floor(), now) {
+        let floor = group.read_floor().max(asked);
+        let choice = match issuer {
+            Some(index) => route::issuer::only(group, index, label, floor, now),
+            None => route::select(group, &mut worker.chooser.borrow_mut(), label, tried, floor, now),
+        };
+        match choice {
             Ok(choice) => return Ok(choice),
             Err(NoChoice::NoneCurrent) if now < until => {}
-            Err(NoChoice::NoneCurrent) => return Err(Fault::NoCurrentChild),
+            Err(_) if issuer.is_some() => return Err(Fault::IssuerAway),
+            Err(NoChoice::NoneCurrent) => {
+                stats.gate_refusals.bump();
+                return Err(Fault::NoCurrentChild);
+            }
             Err(NoChoice::AllDown | NoChoice::AllTried) => return Err(Fault::NoChild),
+        }
+        if pause == CATCH_UP_LOOK {
+            stats.gate_waits.bump();
         }
         worker.io.sleep_until((now + pause).min(until)).await;
         pause *= 2;
@@ -172,7 +213,7 @@ impl Attempt<'_> {
             return;
         }
         let (before, after) = (step.before.kind(), step.after.kind());
-        tracing::debug!(child = %self.choice.child().name, ?before, ?after, "a read has changed its health");
+        tracing::debug!(child = %self.choice.child().name(), ?before, ?after, "a read has changed its health");
         self.worker.mirrors[self.group.index].notice(self.choice.index);
     }
 
@@ -211,6 +252,7 @@ impl Attempt<'_> {
         let now = self.worker.io.now();
         if !self.fresh
             && let Some(conn) = self.worker.pool.take(self.key(), now)
+            && self.choice.child().is_at(conn.peer())
         {
             return Ok((conn, true));
         }
@@ -243,12 +285,13 @@ impl Attempt<'_> {
             None => desk.request.framing,
         };
         let mut out = desk.vector();
+        let identity = desk.request.host.is_none().then(|| self.choice.child().identity());
         let how = ToChild {
             target_suffix: "",
             peer: self.client.peer().ip(),
             tls: false,
             framing,
-            fallback_host: &self.choice.child().host,
+            fallback_host: identity.as_ref().map_or("", |identity| &*identity.host),
             via: true,
             expect: desk.request.expect_continue && self.held.is_none(),
             upgrade: desk.request.upgrade.is_some(),
@@ -445,7 +488,7 @@ impl Attempt<'_> {
         if !down.has_started() {
             return Err(Failed::for_good(fault));
         }
-        tracing::debug!(child = %self.choice.child().name, code = fault.code(), "answer cut");
+        tracing::debug!(child = %self.choice.child().name(), code = fault.code(), "answer cut");
         self.worker.stats.record_fault(fault);
         Ok(Answered { status, next: Next::Cut })
     }

@@ -1,12 +1,12 @@
-//! The sequencer's thread: one for the process, which steps the [`Sequencer`] of every group.
+//! The sequencer's thread, which steps the [`Sequencer`] of one or more groups.
 //!
-//! Not the steps themselves ([`mirror::Sequencer`](crate::mirror::Sequencer) is pure). One thread is enough for all
-//! groups: a step costs a few microseconds, and a group is bound by its children long before that. When a journal makes
-//! it wait for a disk, each group with one will want its own.
+//! Not the steps themselves ([`mirror::Sequencer`](crate::mirror::Sequencer) is pure). One thread is enough for all groups
+//! without a journal: a step costs a few microseconds, and a group is bound by its children long before that. A group
+//! with one has a thread of its own, which waits for its disk.
 //!
 //! # Waking
 //!
-//! [`SequencerWake`] sets a flag and unparks; the thread clears the flag *before* it steps, so that what was submitted
+//! [`ThreadWake`] sets a flag and unparks; the thread clears the flag *before* it steps, so that what was submitted
 //! before the flag was set is seen by that step, and what comes after sets it again. `unpark` leaves a token, so a wake
 //! between the look at the flag and the parking is not lost either.
 
@@ -17,9 +17,10 @@ use crate::mirror::{Sequencer, Wake};
 use crate::sync::{Arc, AtomicBool, OnceLock, Ordering};
 use crate::time::{Time, now};
 
-/// Wakes the sequencer's thread. Made before the groups, which keep it; the thread is made after them.
+/// Wakes a thread that works off what others leave for it. Made before the groups, which keep it; the thread is made
+/// after them.
 #[derive(Debug, Default)]
-pub struct SequencerWake {
+pub struct ThreadWake {
     /// There is something to do.
     woken: AtomicBool,
     stopped: AtomicBool,
@@ -29,19 +30,51 @@ pub struct SequencerWake {
 /// The running thread. Dropping it does not stop it; [`stop`](Self::stop) does.
 #[derive(Debug)]
 pub struct SequencerThread {
-    wake: Arc<SequencerWake>,
+    wake: Arc<ThreadWake>,
     handle: JoinHandle<()>,
 }
 
-impl SequencerWake {
+impl ThreadWake {
     /// One that nobody listens to yet: what it is told before is done when the thread begins.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
+
+    /// Lets the thread end, after the step that it is in.
+    pub(super) fn stop(&self) {
+        // Release is in `wake`, which the thread acquires.
+        self.stopped.store(true, Ordering::Relaxed);
+        self.wake();
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Calls `step` after each wake, and at the moment that it names, until [`stop`](Self::stop).
+    ///
+    /// # Panics
+    /// If another thread listens to this wake.
+    pub(super) fn run(&self, mut step: impl FnMut(Time) -> Time) {
+        assert!(self.thread.set(thread::current()).is_ok(), "one thread listens to a wake");
+        loop {
+            // Acquire: see `wake`.
+            self.woken.swap(false, Ordering::AcqRel);
+            if self.stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            let pause = {
+                let next = step(now());
+                now().until(next)
+            };
+            if !pause.is_zero() && !self.woken.load(Ordering::Acquire) {
+                thread::park_timeout(pause);
+            }
+        }
+    }
 }
 
-impl Wake for SequencerWake {
+impl Wake for ThreadWake {
     fn wake(&self) {
         // AcqRel: Release gives the thread what was submitted. Only the first of several wakes pays for the call.
         if !self.woken.swap(true, Ordering::AcqRel)
@@ -59,38 +92,21 @@ impl Wake for SequencerWake {
 ///
 /// # Panics
 /// If `wake` has a thread already.
-pub fn spawn(sequencers: Vec<Sequencer>, wake: &Arc<SequencerWake>) -> io::Result<SequencerThread> {
+pub fn spawn(mut sequencers: Vec<Sequencer>, wake: &Arc<ThreadWake>) -> io::Result<SequencerThread> {
     let its = Arc::clone(wake);
-    let handle = thread::Builder::new().name("sequencer".to_owned()).spawn(move || run(sequencers, &its))?;
+    let serve = move || {
+        its.run(|at| sequencers.iter_mut().map(|sequencer| sequencer.step(at)).min().unwrap_or(Time::NEVER));
+    };
+    let handle = thread::Builder::new().name("sequencer".to_owned()).spawn(serve)?;
     Ok(SequencerThread { wake: Arc::clone(wake), handle })
 }
 
 impl SequencerThread {
     /// Lets the thread end and waits for it. What is still in the submission queues is not numbered.
     pub fn stop(self) {
-        // Release is in `wake`, which the thread acquires.
-        self.wake.stopped.store(true, Ordering::Relaxed);
-        self.wake.wake();
-        self.handle.thread().unpark();
+        self.wake.stop();
         if self.handle.join().is_err() {
             tracing::error!("the sequencer's thread ended by a panic");
-        }
-    }
-}
-
-fn run(mut sequencers: Vec<Sequencer>, wake: &SequencerWake) {
-    assert!(wake.thread.set(thread::current()).is_ok(), "one thread listens to a wake");
-    loop {
-        // Acquire: see `wake`.
-        wake.woken.swap(false, Ordering::AcqRel);
-        if wake.stopped.load(Ordering::Relaxed) {
-            return;
-        }
-        let at = now();
-        let next = sequencers.iter_mut().map(|sequencer| sequencer.step(at)).min().unwrap_or(Time::NEVER);
-        let pause = now().until(next);
-        if !pause.is_zero() && !wake.woken.load(Ordering::Acquire) {
-            thread::park_timeout(pause);
         }
     }
 }
@@ -107,7 +123,7 @@ mod tests {
     use crate::mirror::{Budget, Change, Level, MirrorGroup, OnUnknown, Order, Setup};
     use crate::route::{Policy, testing};
 
-    fn group(wake: &Arc<SequencerWake>) -> (Arc<MirrorGroup>, Sequencer) {
+    fn group(wake: &Arc<ThreadWake>) -> (Arc<MirrorGroup>, Sequencer) {
         MirrorGroup::new(Setup {
             table: Arc::new(testing::group(Policy::RoundRobin, &[1, 1])),
             epoch: 1,
@@ -120,6 +136,7 @@ mod tests {
             ring_bytes_max: 1 << 20,
             catch_up_help: Duration::ZERO,
             sequencer: wake.clone(),
+            durable: None,
         })
     }
 
@@ -151,7 +168,7 @@ mod tests {
 
     #[test]
     fn one_thread_serves_all_groups_and_misses_no_wake() {
-        let wake = SequencerWake::new();
+        let wake = ThreadWake::new();
         let (first, first_sequencer) = group(&wake);
         let (second, second_sequencer) = group(&wake);
         // A lane that is woken by what is published.
@@ -189,12 +206,12 @@ mod tests {
 
     #[test]
     fn it_stops_while_it_sleeps() {
-        let wake = SequencerWake::new();
+        let wake = ThreadWake::new();
         let (_group, sequencer) = group(&wake);
         let thread = spawn(vec![sequencer], &wake).expect("a thread");
         thread.stop();
         // Without a group it sleeps for ever.
-        let wake = SequencerWake::new();
+        let wake = ThreadWake::new();
         spawn(Vec::new(), &wake).expect("a thread").stop();
     }
 }

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::action::{Asked, Class, Decision, Verdict};
+use crate::action::{Asked, Class, Decision, Token, Verdict};
 use crate::error::Fault;
 use crate::http::{Framing, RequestHead, ResponseHead};
 use crate::io::buffer::Group;
@@ -18,14 +18,16 @@ use crate::limits::{HEAD_VECTOR_KEPT_MAX, LARGE_BODY_BYTES};
 use crate::mirror::{Change, End, Ticket};
 use crate::route::cost::Label;
 use crate::route::{ChildSet, GroupTable, Policy};
+use crate::sync::Arc;
 use crate::time::Time;
 use crate::worker::Worker;
 use crate::worker::fault::Wish;
 use crate::worker::heads::{HeadBytes, NoHead};
 use crate::worker::held::Held;
 use crate::worker::relay::Pump;
+use crate::worker::requests::Note;
 use crate::worker::stats::Kind;
-use crate::worker::{Told, change, fault, held, own, read};
+use crate::worker::{Told, change, fault, held, own, read, reserved};
 
 /// What a serving task keeps from request to request, so that it allocates nothing at steady state.
 #[derive(Debug, Default)]
@@ -48,8 +50,18 @@ pub(crate) struct Desk {
     pub(crate) wish: Option<Wish>,
     /// The place in the order of the change being served, once it has one.
     pub(crate) ticket: Option<(u64, u64)>,
+    /// What became of it at each child, as `Antiphon-Children` tells it.
+    pub(crate) fates: String,
+    /// Where the client can ask what became of it, once it has its place.
+    pub(crate) change_url: String,
+    /// The group's epoch, where the client has named a place that is not in it.
+    pub(crate) epoch: Option<u64>,
     /// The names of the children for whose sake the change is refused.
-    pub(crate) missing: Vec<Box<str>>,
+    pub(crate) missing: Vec<Arc<str>>,
+    /// The request, for those who look at the last ones.
+    pub(crate) note: Note,
+    /// What there is to say of a token whose issuer is not known here.
+    pub(crate) stranger: String,
     /// What became of a live change at each child, where they are not alike: its status, or why there is none.
     pub(crate) ends: serde_json::Map<String, serde_json::Value>,
 }
@@ -66,7 +78,12 @@ impl Desk {
         self.response_bytes.clear();
         self.body_read = false;
         self.ticket = None;
+        self.fates.clear();
+        self.change_url.clear();
+        self.epoch = None;
         self.missing.clear();
+        self.stranger.clear();
+        self.note.clear();
         self.ends.clear();
     }
 
@@ -106,23 +123,49 @@ impl Desk {
 
     /// Remembers the children for whose sake the change is refused.
     pub(crate) fn note_missing(&mut self, group: &GroupTable, missing: &ChildSet) {
-        self.missing = missing.iter().map(|child| group.children[child].name.clone()).collect();
+        self.missing = missing.iter().map(|child| group.children[child].name()).collect();
+    }
+
+    /// The child that issued a token.
+    ///
+    /// # Errors
+    /// None of the group's; what to do about it is remembered.
+    fn issuer(&mut self, group: &GroupTable, token: &Token) -> Result<usize, Fault> {
+        group.issuer(&token.issuer).ok_or_else(|| {
+            let (address, name) = (&token.issuer, &group.name);
+            self.stranger = format!(
+                "It names {address}. If that is one of the children, add alias = [\"{address}\"] to its \
+                 [[group.{name}.child]]."
+            );
+            Fault::TokenUnknown
+        })
+    }
+
+    /// Remembers the child that alone could have answered.
+    fn note_issuer(&mut self, group: &GroupTable, issuer: Option<usize>, fault: Fault) {
+        if fault == Fault::IssuerAway {
+            self.note_missing(group, &issuer.into_iter().collect());
+        }
     }
 
     /// Remembers what became of the change at each child.
     pub(crate) fn note_ends(&mut self, group: &GroupTable, change: &Change) {
-        for child in &group.children {
+        for child in group.occupied() {
             let end = match change.ended(child.index) {
                 Some((End::Answered { status, .. }, _)) => status.into(),
                 Some((End::Missed | End::Queued, _)) => "not sent".into(),
                 Some((End::Slow | End::InDoubt | End::Unknowable, _)) | None => "no answer".into(),
             };
-            self.ends.insert(child.name.to_string(), end);
+            self.ends.insert(child.name().to_string(), end);
         }
     }
 
-    /// Which children are missing, or what became of the change at each, in words; empty where there is nothing of it.
+    /// Whose a token is, which children are missing, or what became of the change at each, in words; empty where there is
+    /// nothing of it.
     pub(crate) fn particulars(&self) -> String {
+        if !self.stranger.is_empty() {
+            return self.stranger.clone();
+        }
         if !self.missing.is_empty() {
             return format!("Missing: {}.", self.missing.join(", "));
         }
@@ -130,6 +173,9 @@ impl Desk {
             Some(text) => format!("{name}: {text}"),
             None => format!("{name}: {end}"),
         };
+        if let Some(epoch) = self.epoch {
+            return format!("The epoch is {epoch}.");
+        }
         let ends: Vec<_> = self.ends.iter().map(end).collect();
         if ends.is_empty() { String::new() } else { format!("{}.", ends.join(", ")) }
     }
@@ -186,7 +232,10 @@ async fn exchange(worker: &Worker, desk: &mut Desk, client: &Conn) -> Next {
     desk.clear();
     let fault = match head(worker, desk, client, began).await {
         Ok(()) => match action(worker, desk, client, began).await {
-            Ok(next) => return next,
+            Ok(next) => {
+                desk.note.close(&worker.stats.requests, worker.io.now());
+                return next;
+            }
             Err(fault) => fault,
         },
         Err(NoHead::Refused(fault)) => fault,
@@ -197,6 +246,8 @@ async fn exchange(worker: &Worker, desk: &mut Desk, client: &Conn) -> Next {
     if let Some((group, kind)) = desk.counted_as {
         worker.stats.groups[group].record(kind, fault.status(), worker.io.now().since(began));
     }
+    desk.note.status(fault.status());
+    desk.note.close(&worker.stats.requests, worker.io.now());
     fault::refuse(worker, desk, client, fault).await
 }
 
@@ -219,6 +270,9 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     let head = &desk.request;
     desk.body_read = !has_body;
     let target = head.path_and_query(octets);
+    if reserved::is_reserved(target) {
+        return reserved::serve(worker, desk, client, &snapshot).await;
+    }
     let host = head.host.map(|span| span.of(octets));
     let group: &GroupTable = snapshot.route(client.tag(), host, target).ok_or(Fault::NoRoute)?;
     desk.counted_as = Some((group.index, Kind::Read));
@@ -230,6 +284,9 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     }
     let mut asked = Asked::of(head.method_name.of(octets), target, has_body, head.fields(octets));
     let is_aci = worker.settings.told[group.index] != Told::Problem;
+    if is_aci {
+        desk.note.open(&asked, client.peer().ip(), began);
+    }
     let mut body: Option<Held> = None;
     let decision = match group.rules.classify(&asked)? {
         Verdict::Decided(decision) => decision,
@@ -237,6 +294,7 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
             let whole = body.insert(held::body(worker, head, client).await?);
             desk.body_read = true;
             asked = asked.with_body(&whole.body);
+            desk.note.body(&asked);
             if is_aci {
                 desk.wish = Some(Wish::of(&asked));
             }
@@ -246,13 +304,16 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
             }
         }
     };
+    desk.note.action(decision.name);
     if is_aci && decision.class != Class::Read && desk.wish.is_none() {
         // The head of a change is gone when a fault may have to be told.
         desk.wish = Some(Wish::of(&asked));
     }
     if is_aci && let Some(answer) = own::ask(worker, desk, client, group, decision.name.as_str(), &asked)? {
+        desk.note.status(answer.status);
         return Ok(own::send(worker, desk, client, answer).await);
     }
+    let token = decision.token(&asked)?;
     let stats = &worker.stats.groups[group.index];
     let kind = match decision.class {
         Class::Read | Class::Refuse => Kind::Read,
@@ -262,12 +323,18 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     let answered = match decision.class {
         Class::Refuse => return Err(decision.rule.refusal()),
         Class::Read => {
-            let again = decision.rule.safe() || desk.request.method.is_idempotent();
             let label = label(group, &decision, &asked, head.framing);
-            read::read(worker, desk, client, group, &label, body, again).await?
+            let issuer = token.map(|token| desk.issuer(group, &token)).transpose()?;
+            let once = decision.rule.issuer_only();
+            let again = !once && (decision.rule.safe() || desk.request.method.is_idempotent());
+            let answered = read::read(worker, desk, client, group, &label, body, issuer, again).await;
+            answered.inspect_err(|fault| desk.note_issuer(group, issuer, *fault))?
         }
-        Class::Change | Class::LiveChange => change::change(worker, desk, client, group, &decision, body).await?,
+        Class::Change | Class::LiveChange => {
+            change::change(worker, desk, client, &snapshot, group, &decision, body).await?
+        }
     };
+    desk.note.status(answered.status);
     let took = if answered.status == 101 { Duration::ZERO } else { worker.io.now().since(began) };
     stats.record(kind, answered.status, took);
     if answered.next == Next::Cut {

@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use crate::error::Fault;
+use crate::mirror::Decision;
 use crate::sync::{AtomicU64, Ordering};
+use crate::worker::requests::Requests;
 
 /// A count with one writer.
 #[derive(Debug, Default)]
@@ -82,6 +84,42 @@ impl Kind {
     }
 }
 
+/// What the client of a change was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// What a child answered.
+    Answered = 0,
+    /// That it has its place in the order.
+    Accepted = 1,
+    /// That it has its place, and is not acknowledged as `ack` wants it.
+    Pending = 2,
+    /// That nobody can say whether it was carried out.
+    Unknown = 3,
+    /// That children answered a live change differently.
+    Partial = 4,
+    /// That nothing was carried out.
+    Refused = 5,
+}
+
+impl Told {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::Answered, Self::Accepted, Self::Pending, Self::Unknown, Self::Partial, Self::Refused];
+
+    /// As metrics name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Accepted => "accepted",
+            Self::Pending => "pending",
+            Self::Unknown => "unknown",
+            Self::Partial => "partial",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// Counts of one group at one worker.
 #[derive(Debug, Default)]
 pub struct GroupStats {
@@ -93,9 +131,29 @@ pub struct GroupStats {
     pub retries: Count,
     /// Answers that had begun and were cut, by the child or by the client.
     pub cut: Count,
+    /// Changes, by what their clients were told.
+    pub changes: [Count; Told::ALL.len()],
+    /// Reads that waited at the gate for a child that had come far enough.
+    pub gate_waits: Count,
+    /// Of these, refused in the end.
+    pub gate_refusals: Count,
 }
 
 impl GroupStats {
+    /// Counts what a change came to.
+    pub fn record_change(&self, decision: &Decision) {
+        let told = match decision {
+            Decision::Answer { .. } => Told::Answered,
+            Decision::Accepted => Told::Accepted,
+            Decision::Pending => Told::Pending,
+            Decision::Unknown | Decision::Unrecorded => Told::Unknown,
+            Decision::Partial => Told::Partial,
+            Decision::Refused(_) => Told::Refused,
+            Decision::Wait { .. } => return,
+        };
+        self.changes[told as usize].bump();
+    }
+
     /// Counts one answer.
     pub fn record(&self, kind: Kind, status: u16, took: Duration) {
         let digit = usize::from(status / 100);
@@ -114,6 +172,8 @@ pub struct WorkerStats {
     faults: [Count; Fault::ALL.len()],
     /// Octets of bodies copied in user space because buffers were scarce.
     pub copied_bytes: Count,
+    /// The last ACI requests.
+    pub requests: Requests,
 }
 
 impl WorkerStats {
@@ -124,6 +184,7 @@ impl WorkerStats {
             groups: (0..groups).map(|_| GroupStats::default()).collect(),
             faults: std::array::from_fn(|_| Count::default()),
             copied_bytes: Count::default(),
+            requests: Requests::default(),
         }
     }
 

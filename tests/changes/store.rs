@@ -209,6 +209,15 @@ impl<const COUNT: usize> World<COUNT> {
         answer
     }
 
+    /// A change that is answered, and not with success.
+    #[track_caller]
+    pub(crate) fn must_not(&self, method: &str, target: &str) -> Response {
+        let answer = Ask::new(method, target).body(target.as_bytes()).at(self.proxy.port);
+        let answer = answer.unwrap_or_else(|why| panic!("{method} {target}: {why}"));
+        assert!(answer.status() >= 400, "{method} {target}: {answer}");
+        answer
+    }
+
     /// A read in either dialect.
     pub(crate) fn read(&self) -> Result<Response, NoAnswer> {
         Ask::get("/action=Query&Text=x").at(self.proxy.port)

@@ -18,8 +18,10 @@ use super::{PATIENCE, eventually, scripted};
 /// Actions that change this server. The longer of two names that begin alike comes first.
 const CHANGES: &[&str] =
     &["useradd", "userdelete", "useredit", "categorycreate", "categorysetdetails", "categorymove", "roleadd"];
-/// Actions that it answers, and that leave it as it is.
-const READS: &[&str] = &["getpid", "getstatus", "userread", "query", "list"];
+/// Actions that it answers, and that leave it as it is. A `QueueAction` looks like an action, so its own comes first.
+const READS: &[&str] = &["queueinfo", "getpid", "getstatus", "userread", "query", "list", ASYNCHRONOUS];
+/// The read that it answers with a token.
+const ASYNCHRONOUS: &str = "summarize";
 
 /// One thing that happened, in the order in which it did.
 #[derive(Clone, Debug)]
@@ -47,6 +49,10 @@ struct State {
     gated: bool,
     /// Changes that wait there.
     waiting: usize,
+    /// What its tokens say of its address, if that is not where it listens.
+    advertised: Option<String>,
+    /// The tokens that it has given out.
+    tokens: Vec<String>,
     /// Every read and change waits so long before its answer.
     pause: Duration,
     /// Probes are read and not answered.
@@ -165,6 +171,16 @@ impl AciServer {
         self.shared.state().waiting
     }
 
+    /// Its tokens name this address from now on.
+    pub fn advertise(&self, address: &str) {
+        self.shared.state().advertised = Some(address.to_owned());
+    }
+
+    /// The tokens that it has given out.
+    pub fn tokens(&self) -> Vec<String> {
+        self.shared.state().tokens.clone()
+    }
+
     /// Probes are not answered until this is called with false.
     pub fn mute_probes(&self, mute: bool) {
         self.shared.state().mute = mute;
@@ -221,9 +237,10 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
         state.connections += 1;
         state.connections
     };
+    let port = stream.local_addr().map_or(0, |address| address.port());
     while set.is_ok() {
         let Some(request) = next_request(&mut stream, &mut unread) else { break };
-        let answer = act(&request, connection, shared);
+        let answer = act(&request, connection, port, shared);
         let Some(answer) = answer.filter(|_| !shared.down.load(Ordering::SeqCst)) else { break };
         if stream.write_all(&answer).is_err() {
             break;
@@ -256,7 +273,7 @@ fn next_request(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Option<Request>
 }
 
 /// Carries a request out; the answer, or `None` to vanish.
-fn act(request: &Request, connection: u64, shared: &Shared) -> Option<Vec<u8>> {
+fn act(request: &Request, connection: u64, port: u16, shared: &Shared) -> Option<Vec<u8>> {
     let action = action(request);
     let mut state = shared.state();
     state.exchanges.push((connection, action.clone()));
@@ -268,10 +285,24 @@ fn act(request: &Request, connection: u64, shared: &Shared) -> Option<Vec<u8>> {
     }
     if !CHANGES.contains(&action.as_str()) {
         state.events.push(Event::Read(request.clone()));
-        let (pause, changes) = (state.pause, count_changes(&state));
+        let text = decoded(&[request.head.target.as_slice(), b"\n", &request.body].concat());
+        let data = match action.as_str() {
+            ASYNCHRONOUS => {
+                let address = state.advertised.clone().unwrap_or_else(|| format!("127.0.0.1:{port}"));
+                let token = base64(format!("{address}:SUMMARIZE:{}", state.tokens.len() + 1).as_bytes());
+                state.tokens.push(token.clone());
+                format!("<token>{token}</token>")
+            }
+            "queueinfo" => {
+                let known = state.tokens.iter().filter(|token| text.contains(*token));
+                known.map(|token| format!("<action><token>{token}</token></action>")).collect()
+            }
+            _ => format!("<changes>{}</changes>", count_changes(&state)),
+        };
+        let pause = state.pause;
         drop(state);
         thread::sleep(pause);
-        return Some(answer(200, &action, &format!("<changes>{changes}</changes>")));
+        return Some(answer(200, &action, &data));
     }
     state.waiting += 1;
     let open = |state: &mut State| state.gated && !shared.down.load(Ordering::SeqCst);
@@ -295,6 +326,20 @@ fn act(request: &Request, connection: u64, shared: &Shared) -> Option<Vec<u8>> {
     }
     thread::sleep(pause);
     Some(answer(200, &action, &format!("<uid>{uid}</uid>")))
+}
+
+/// The standard alphabet, padded (RFC 4648 4).
+pub fn base64(plain: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |three: &[u8]| {
+        let bits = (0..3).fold(0_u32, |bits, at| bits << 8 | u32::from(three.get(at).copied().unwrap_or(0)));
+        let letter = |at: usize| match at <= three.len() {
+            true => char::from(ALPHABET[(bits >> (18 - 6 * at)) as usize & 63]),
+            false => '=',
+        };
+        (0..4).map(letter).collect::<String>()
+    };
+    plain.chunks(3).map(group).collect()
 }
 
 fn count_changes(state: &State) -> usize {

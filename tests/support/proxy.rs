@@ -28,7 +28,8 @@ pub const GROUP: &str = "g";
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     sections: Vec<(String, Vec<(String, String)>)>,
-    children: Vec<(String, u16)>,
+    /// Name, port, and more lines of each.
+    children: Vec<(String, u16, String)>,
     rules: Vec<String>,
     /// What antiphon is started by: `prlimit …`, `strace …`. Empty: by us.
     under: Vec<String>,
@@ -60,7 +61,15 @@ impl Setup {
     /// Adds a child, in order.
     #[must_use]
     pub fn child(mut self, name: &str, port: u16) -> Self {
-        self.children.push((name.to_owned(), port));
+        self.children.push((name.to_owned(), port, String::new()));
+        self
+    }
+
+    /// Sets a key of the child that was added last; the value is TOML.
+    #[must_use]
+    pub fn of_child(mut self, key: &str, value: &str) -> Self {
+        let lines = &mut self.children.last_mut().expect("a child").2;
+        lines.push_str(&format!("{key} = {value}\n"));
         self
     }
 
@@ -141,8 +150,9 @@ impl Setup {
                 let _ = writeln!(out, "{key} = {value}");
             }
         }
-        for (name, port) in &self.children {
-            let _ = writeln!(out, "\n[[group.{GROUP}.child]]\nname = \"{name}\"\naddress = \"127.0.0.1:{port}\"");
+        for (name, port, more) in &self.children {
+            let _ =
+                writeln!(out, "\n[[group.{GROUP}.child]]\nname = \"{name}\"\naddress = \"127.0.0.1:{port}\"\n{more}");
         }
         for lines in &self.rules {
             let _ = writeln!(out, "\n[[group.{GROUP}.rule]]\n{lines}");

@@ -131,8 +131,10 @@ pub(super) fn rules() -> Result<Vec<Rule>, RuleError> {
         rules.push(Rule::aci(reads, Class::Read)?.with_safe(true));
     }
     // An asynchronous action runs on one child and its token means nothing to the others: sent to all, cancelling it
-    // would fail on all but one, and look like children that diverge. Sent to one, it might change a queue there only.
-    rules.push(Rule::aci("QueueInfo", Class::Refuse)?.when_parameter_is_none_of("QueueAction", QUEUE_READS)?);
+    // would fail on all but one, and look like children that diverge. So whatever changes a queue goes to the child whose
+    // queue it is. It changes nothing that the children have in common, and is no change of the group.
+    let changing = Rule::aci("QueueInfo", Class::Read)?.for_issuer_only();
+    rules.push(changing.when_parameter_is_none_of("QueueAction", QUEUE_READS)?);
     rules.push(Rule::aci("QueueInfo", Class::Read)?.with_safe(true));
     for live_change in LIVE_CHANGES {
         rules.push(Rule::aci(live_change, Class::LiveChange)?);

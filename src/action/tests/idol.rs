@@ -67,6 +67,24 @@ fn every_group() {
     }
 }
 
+/// The other way around: no rule is for a name that the table above does not have.
+#[test]
+fn every_rule_is_for_a_name_of_the_table() {
+    let others = ["CategoryMove", "CategorySetDetails", "QueueInfo", "UserSecurity", "TemplateShow"].map(str::to_owned);
+    let names = GROUPS.iter().flat_map(|(group, changes, reads)| {
+        changes.split_whitespace().chain(reads.split_whitespace()).map(move |name| format!("{group}{name}"))
+    });
+    let names: Vec<String> = names.chain(others).collect();
+    for rule in idol().list() {
+        let pattern = rule.name().split(' ').next().expect("a word");
+        let fits = |name: &String| match pattern.split_once('*') {
+            Some((before, behind)) => name.starts_with(before) && name.ends_with(behind),
+            None => name == pattern,
+        };
+        assert!(names.iter().any(fits), "{rule}");
+    }
+}
+
 #[test]
 fn near_misses() {
     for name in ["CategoryMoves", "CategorySetDetail", "UserAdds", "UserReads", "GetStatu", "Queries", "RoleGetLists"] {
@@ -84,7 +102,18 @@ fn changes_that_cannot_wait() {
 #[test]
 fn parameters_turn_a_query_into_a_change() {
     let rules = idol();
-    for action in ["Query", "Suggest", "SuggestOnText", "GetContent", "List", "CategoryQuery", "AgentGetResults"] {
+    for action in [
+        "Query",
+        "Suggest",
+        "SuggestOnText",
+        "GetContent",
+        "List",
+        "GetQueryTagValues",
+        "CategoryQuery",
+        "CategorySuggestFromText",
+        "AgentGetResults",
+        "ProfileGetResults",
+    ] {
         for parameter in ["Delete", "delete=false", "STATE=x", "StoreState=true", "%53toreState=true", "Delete=%00"] {
             assert_eq!(get(&rules, &format!("/action={action}&Text=x&{parameter}")), "change", "{action} {parameter}");
             assert_eq!(get(&rules, &format!("/?{parameter}&a={action}")), "change", "{action} {parameter}");
@@ -108,29 +137,78 @@ fn parameters_turn_a_query_into_a_change() {
 }
 
 #[test]
-fn queues_are_looked_at_but_not_changed() {
+fn a_queue_is_changed_by_whoever_issued_the_token_only() {
     let rules = idol();
-    for (parameters, class) in [
-        ("QueueName=x", "read"),
-        ("QueueName=x&QueueAction=GETSTATUS", "read"),
-        ("QueueName=x&QueueAction=%67etStatus", "read"),
-        ("queueaction=progress&QueueName=x", "read"),
-        ("QueueAction=cancel", "refuse"),
-        ("QueueAction=Pause", "refuse"),
-        ("QueueAction=resume", "refuse"),
-        ("QueueAction=changePriority", "refuse"),
-        ("QueueAction=somethingNew", "refuse"),
-        ("QueueAction=getStatus&QueueAction=cancel", "refuse"),
-        ("QueueAction=getStatus;cancel", "refuse"),
-        ("QueueAction", "refuse"),
-        ("QueueAction=", "refuse"),
-        ("QueueAction=getStatus%00", "refuse"),
+    let token = "Token=MTAuMi4xMDUuMzQ6MTIzNDpGRVRDSDoxNDAyOTU3MzY4";
+    let issuer: Result<_, &str> = Ok(Some("10.2.105.34:1234".to_owned()));
+    let found = |asked: &Asked<'_>| {
+        let decision = decided(&rules, asked).expect("one reading");
+        assert_eq!(decision.class, Class::Read, "{asked:?}");
+        let token = decision.token(asked).map(|token| token.map(|token| token.issuer.into())).map_err(Fault::code);
+        (decision.rule.issuer_only(), decision.rule.safe(), token)
+    };
+    // Whether it only looks, and is thus safe to send again.
+    for (parameters, looks) in [
+        ("QueueName=x", true),
+        ("QueueName=x&QueueAction=GETSTATUS", true),
+        ("QueueName=x&QueueAction=%67etStatus", true),
+        ("queueaction=progress&QueueName=x", true),
+        ("QueueAction=queuestatus&State=finished&MaxResults=6", true),
+        ("QueueAction=getActionParameters", true),
+        ("QueueAction=cancel", false),
+        ("QueueAction=Pause", false),
+        ("QueueAction=resume", false),
+        ("QueueAction=changePriority", false),
+        ("QueueAction=duplicate", false),
+        ("QueueAction=somethingNew", false),
+        ("QueueAction=getStatus&QueueAction=cancel", false),
+        ("QueueAction=getStatus;cancel", false),
+        ("QueueAction", false),
+        ("QueueAction=", false),
+        ("QueueAction=getStatus%00", false),
     ] {
-        assert_eq!(get(&rules, &format!("/action=QueueInfo&{parameters}")), class, "{parameters}");
+        let without = format!("/action=QueueInfo&{parameters}");
+        let missing = if looks { Ok(None) } else { Err("token_missing") };
+        assert_eq!(found(&asked("GET", &without, None, None)), (!looks, looks, missing), "{without}");
+        let (before, behind) = (format!("/?{token}&a=queueinfo&{parameters}"), format!("{without}&{token}"));
+        let body = format!("{parameters}&{token}");
+        let lines = body.replace('&', "\r\n");
+        for asked in [
+            asked("GET", &before, None, None),
+            asked("GET", &behind, None, None),
+            asked("POST", "/a=QueueInfo", None, Some(body.as_bytes())),
+            asked("POST", "/?a=QueueInfo", Some("text/plain"), Some(lines.as_bytes())),
+        ] {
+            assert_eq!(found(&asked), (!looks, looks, issuer.clone()), "{asked:?}");
+        }
     }
-    let part = b"--B\r\nContent-Disposition: form-data; name=QueueAction\r\n\r\nprogress\r\n--B--";
-    let split = asked("POST", "/a=QueueInfo", Some("multipart/form-data; boundary=B"), Some(part));
-    assert_eq!(word(&rules, &split), "read");
+    let part = |name: &str, text: &str| format!("--B\r\nContent-Disposition: form-data; name={name}\r\n\r\n{text}\r\n");
+    let token = token.replace("Token=", "");
+    let body = part("QueueAction", "progress") + &part("token", &token) + "--B--";
+    let parts = asked("POST", "/a=QueueInfo", Some("multipart/form-data; boundary=B"), Some(body.as_bytes()));
+    assert_eq!(found(&parts), (false, true, issuer.clone()));
+    for (target, code) in [
+        (format!("/action=QueueInfo&Token={}", &token[1..]), "token_invalid"),
+        (format!("/action=QueueInfo&Token={token},{token}"), "token_invalid"),
+        (format!("/action=QueueInfo&Token={token}&token=x"), "action_ambiguous"),
+    ] {
+        assert_eq!(found(&asked("GET", &target, None, None)).2, Err(code), "{target}");
+    }
+    // Encoded, or given twice with one value.
+    for target in [
+        format!("/action=QueueInfo&Token=%4dTAu{}", &token[4..]),
+        format!("/action=QueueInfo&Token={token}&TOKEN={token}"),
+    ] {
+        assert_eq!(found(&asked("GET", &target, None, None)).2, issuer, "{target}");
+    }
+    // Elsewhere a parameter of this name is the children's affair.
+    let query = format!("/action=Query&Token={token}");
+    assert_eq!(found(&asked("GET", &query, None, None)), (false, true, Ok(None)));
+    let long = vec![b'x'; crate::limits::OWN_BODY_BYTES_MAX + 1];
+    assert_eq!(found(&asked("POST", "/a=QueueInfo", None, Some(&long))).2, Err("body_too_large"));
+    let text = explain(&rules, &format!("/action=QueueInfo&QueueAction=cancel&Token={token}")).expect("one reading");
+    assert!(text.ends_with("to      the child that issued its token, 10.2.105.34:1234, and never twice\n"), "{text}");
+    assert_eq!(explain(&rules, "/action=QueueInfo&QueueAction=cancel").err(), Some(Fault::TokenMissing));
 }
 
 /// Every form in which a category is created without an id, and what makes it one that has it.

@@ -1,15 +1,21 @@
 //! The service actions of an ACI server, as far as antiphon has something to say: on the admin side only, for where
 //! clients come in these names are the children's.
 
-use super::show;
+use super::{Refusal, show};
+use crate::action::{Parameters, masked};
 use crate::control::admin::Desk;
 use crate::control::status::{ChildStatus, GroupStatus};
-use crate::http::aci::Element;
-use crate::sync::Ordering;
-use crate::worker::stats::Kind;
+use crate::http::aci::{Element, aci_time};
+use crate::http::http_date;
+use crate::io::exec::Stats;
+use crate::limits::REQUESTS_KEPT_MAX;
+use crate::sync::{Arc, Ordering};
+use crate::time;
+use crate::worker::requests::Entry;
+use crate::worker::stats::{Kind, WorkerStats};
 
 /// Everything that is answered on the admin side.
-const ACTIONS: [(&str, &str); 10] = [
+const ACTIONS: [(&str, &str); 12] = [
     ("EngineManagement", "EngineAction=ShowStatus, PowerUp, PowerDown, ChangeWeight, SetPrimaryEngine or Ping"),
     ("DAHReadQueue", "what waits for each engine; Engine=N for one"),
     ("DAHFlushQueue", "drops what waits for an engine, which then needs a reseed; Engine=N or EngineName=NAME"),
@@ -17,30 +23,94 @@ const ACTIONS: [(&str, &str); 10] = [
     ("GetChildren", "the engines"),
     ("GetVersion", "of antiphon"),
     ("GetPid", "of its process"),
-    ("GetRequestLog", "always empty: requests are not kept"),
+    ("GetLicenseInfo", "that no licence is needed, and for what"),
+    ("GetRequestLog", "the last requests of clients in groups of the dialect aci; Tail=N for the last N"),
     ("GetStatistics", "what is counted"),
+    ("ThreadStatus", "the workers"),
     ("Help", "this"),
 ];
 
-/// The data of the answer, if there is such an action.
-pub(super) fn answer(desk: &Desk, action: &str) -> Option<Vec<Element>> {
-    Some(match action {
+/// The data of the answer; `None`: there is no such action.
+///
+/// # Errors
+/// What is wrong with its parameters.
+pub(super) fn answer(desk: &Desk, action: &str, parameters: &Parameters) -> Result<Option<Vec<Element>>, Refusal> {
+    Ok(Some(match action {
         "getstatus" => status(desk),
         "getchildren" => children(desk),
         "getversion" => version(desk),
         "getpid" => vec![Element::text("autn:pid", std::process::id().to_string())],
-        "getrequestlog" => vec![
-            Element::text("note", "antiphon keeps no requests: /metrics and GetStatistics have their counts"),
-            Element::of("requests", Vec::new()),
-        ],
+        "getlicenseinfo" => license(),
+        "getrequestlog" => requests(desk, tail(parameters)?),
+        "threadstatus" => threads(desk),
         "getstatistics" => statistics(desk),
         "help" => vec![Element::of("actions", ACTIONS.iter().map(|(name, text)| help(name, text)).collect())],
-        _ => return None,
-    })
+        _ => return Ok(None),
+    }))
 }
 
 fn help(name: &str, text: &str) -> Element {
     Element::text("action", text).with("name", name).listed()
+}
+
+/// Nothing is licensed here, so everything is: clients ask this to see what they may.
+fn license() -> Vec<Element> {
+    let action = |(name, _): &(&'static str, &str)| {
+        let elements = vec![Element::text("autn:name", *name), Element::text("autn:licensed", "true")];
+        Element::of("autn:action", elements).listed()
+    };
+    let section = [Element::text("autn:name", "antiphon")].into_iter().chain(ACTIONS.iter().map(action)).collect();
+    vec![
+        Element::of("autn:license", vec![Element::text("autn:validlicense", "true")]),
+        Element::of("autn:actions", vec![Element::of("autn:section", section).listed()]),
+    ]
+}
+
+/// How many requests are wanted.
+fn tail(parameters: &Parameters) -> Result<usize, Refusal> {
+    let Some(text) = super::one(parameters, "Tail")? else { return Ok(REQUESTS_KEPT_MAX) };
+    let number = text.parse::<usize>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| Refusal::invalid(format!("Tail is a number from 1 to {REQUESTS_KEPT_MAX}")))
+}
+
+/// The last requests of all workers, the oldest first.
+fn requests(desk: &Desk, count: usize) -> Vec<Element> {
+    let of_worker = |(thread, stats): (usize, &Arc<WorkerStats>)| {
+        stats.requests.look().into_iter().map(move |entry| (thread, entry)).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = desk.view.stats.iter().enumerate().flat_map(of_worker).collect();
+    // By when they ended, as each worker keeps them.
+    all.sort_by_key(|(_, entry)| entry.began + entry.took);
+    let from = all.len().saturating_sub(count.min(REQUESTS_KEPT_MAX));
+    let (now, clock_s) = (time::now(), time::unix_s());
+    let entry = |(thread, entry): &(usize, Entry)| {
+        let began_s = clock_s.saturating_sub(now.since(entry.began).as_secs());
+        let elements = vec![
+            Element::text("autn:action", entry.action.as_str().to_ascii_uppercase()),
+            Element::text("autn:request", masked(&entry.text)),
+            Element::text("autn:client", entry.client.to_string()),
+            Element::text("autn:time", aci_time(&http_date(began_s))),
+            Element::text("autn:duration", format!("{:.2} ms", entry.took.as_secs_f64() * 1000.0)),
+            Element::text("autn:status", if entry.status < 400 { "success" } else { "error" }),
+            Element::text("autn:thread", thread.to_string()),
+            Element::text("httpstatus", entry.status.to_string()),
+        ];
+        Element::of("logentry", elements).listed()
+    };
+    all[from..].iter().map(entry).collect()
+}
+
+fn threads(desk: &Desk) -> Vec<Element> {
+    let thread = |(index, io): (usize, &Arc<Stats>)| {
+        let elements = vec![
+            Element::text("id", index.to_string()),
+            Element::text("clients", io.clients.value().to_string()),
+            Element::text("connections", io.connections.value().to_string()),
+            Element::text("tasks", io.tasks.value().to_string()),
+        ];
+        Element::of("thread", elements).listed()
+    };
+    desk.view.io.iter().enumerate().map(thread).collect()
 }
 
 fn status(desk: &Desk) -> Vec<Element> {
@@ -84,11 +154,11 @@ fn children(desk: &Desk) -> Vec<Element> {
     let children: Vec<_> = routes
         .groups
         .iter()
-        .flat_map(|group| &group.children)
+        .flat_map(|group| group.occupied())
         .map(|child| {
             let (host, port) = show::host_and_port(child);
             let elements = vec![
-                Element::text("autn:name", &*child.name),
+                Element::text("autn:name", &*child.name()),
                 Element::text("autn:host", host),
                 Element::text("autn:port", port),
             ];
@@ -120,7 +190,7 @@ fn statistics(desk: &Desk) -> Vec<Element> {
     let mut data = Vec::new();
     for (group, told) in routes.groups.iter().zip(desk.status().groups) {
         let answered = |kind: Kind| {
-            let of_worker = |stats: &crate::sync::Arc<crate::worker::stats::WorkerStats>| {
+            let of_worker = |stats: &Arc<WorkerStats>| {
                 stats.groups[group.index].answers[kind as usize].iter().map(|count| count.value()).sum::<u64>()
             };
             view.stats.iter().map(of_worker).sum::<u64>()
@@ -129,7 +199,7 @@ fn statistics(desk: &Desk) -> Vec<Element> {
             Element::text("reads", answered(Kind::Read).to_string()),
             Element::text("changes", answered(Kind::Change).to_string()),
         ];
-        for (child, ChildStatus { requests, failures, falls, .. }) in group.children.iter().zip(told.children) {
+        for (child, ChildStatus { requests, failures, falls, .. }) in group.occupied().zip(told.children) {
             let good = requests.saturating_sub(failures).saturating_sub(u64::from(child.in_flight()));
             let errors = child.counters.server_errors.load(Ordering::Relaxed);
             let (host, port) = show::host_and_port(child);
@@ -138,7 +208,7 @@ fn statistics(desk: &Desk) -> Vec<Element> {
                     .with("id", child.index.to_string())
                     .with("host", host)
                     .with("port", port)
-                    .with("name", &*child.name)
+                    .with("name", &*child.name())
                     .with("SuccessfulActions", good.saturating_sub(errors).to_string())
                     .with("FailedActions", failures.saturating_add(errors).to_string())
                     .with("DownEvents", falls.to_string())

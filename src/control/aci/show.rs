@@ -27,7 +27,7 @@ pub(super) fn status(view: &View, group: &GroupTable) -> Vec<Element> {
         Element::text("policy", group.policy.to_string()),
         Element::text("primary_engine", group.primary().to_string()),
     ];
-    data.extend(group.children.iter().map(engine));
+    data.extend(group.occupied().map(engine));
     data
 }
 
@@ -41,7 +41,7 @@ pub(super) fn queue(view: &View, group: &GroupTable, wanted: Option<&[Arc<Child>
     ];
     let is_wanted =
         |child: &Arc<Child>| wanted.is_none_or(|wanted| wanted.iter().any(|other| other.index == child.index));
-    for (child, pending) in group.children.iter().zip(queue.children).filter(|(child, _)| is_wanted(child)) {
+    for (child, pending) in group.occupied().zip(queue.children).filter(|(child, _)| is_wanted(child)) {
         let mut engine = engine(child).with("lag", pending.lag.to_string()).with("cursor", pending.cursor.to_string());
         if let Some(first) = pending.first_pending {
             engine = engine.with("first_pending", first.to_string());
@@ -61,14 +61,16 @@ fn engine(child: &Child) -> Element {
         .with("id", child.index.to_string())
         .with("host", host)
         .with("port", port)
-        .with("name", &*child.name)
+        .with("name", &*child.name())
         .with("status", dah_status(child.shown()))
         .with("state", child.shown().name())
 }
 
 /// Host and port as configured.
-pub(super) fn host_and_port(child: &Child) -> (&str, &str) {
-    child.host.rsplit_once(':').unwrap_or((&child.host, ""))
+pub(super) fn host_and_port(child: &Child) -> (String, String) {
+    let host = child.host();
+    let (host, port) = host.rsplit_once(':').unwrap_or((&host, ""));
+    (host.to_owned(), port.to_owned())
 }
 
 /// A DAH knows three states: it serves, it is away, or the operator took it out.

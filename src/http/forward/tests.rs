@@ -97,7 +97,7 @@ fn fields_of_one_hop_stop_here() {
     let own = lines_of("", &how);
     let sent = "Connection: X-Hop, close, TE, X-Two\r\nX-Two: 2\r\nX-Hop: s\r\nx-hop: t\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\n\
                 TE: gzip\r\nTrailer: X-Sum\r\nUpgrade: x\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nExpect: 100-continue\r\n\
-                X-Real-IP: 9.9.9.9\r\nX_Forwarded_For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\n";
+                Antiphon-Min-Sequence: 1:2\r\nX-Real-IP: 9.9.9.9\r\nX_Forwarded_For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: evil\r\n";
     assert_eq!(lines_of(sent, &how), own);
 }
 

@@ -32,6 +32,7 @@ pub(in crate::http) enum Known {
     /// One of the names below with `_` for `-`. Servers that hand fields to programs as environment variables
     /// (RFC 3875 4.1.18) cannot tell the two apart, so a client could set what we overwrite: dropped in requests.
     Lookalike,
+    AntiphonMinSequence,
     Connection,
     ContentLength,
     Date,
@@ -67,6 +68,7 @@ impl Known {
             15 => &[(b"x-forwarded-for", Self::XForwardedFor)],
             16 => &[(b"x-forwarded-host", Self::XForwardedHost), (b"proxy-connection", Self::ProxyConnection)],
             17 => &[(b"x-forwarded-proto", Self::XForwardedProto), (b"transfer-encoding", Self::TransferEncoding)],
+            21 => &[(b"antiphon-min-sequence", Self::AntiphonMinSequence)],
             _ => return Self::Other,
         };
         for (candidate, known) in candidates {
@@ -250,7 +252,7 @@ pub(super) enum OptionsFlaw {
 ///
 /// The fields that we write ourselves (X-Forwarded-For and the like) need no place here: ours are written after
 /// the client's have been dropped, and the values that clients sent in them stay in front of ours.
-const STAYS: [&[u8]; 20] = [
+const STAYS: [&[u8]; 19] = [
     // Who asks.
     b"authorization",
     b"cookie",
@@ -272,7 +274,6 @@ const STAYS: [&[u8]; 20] = [
     b"overwrite",
     b"x-http-method-override",
     // Whether it was asked before, and how fresh the answer must be.
-    b"antiphon-min-sequence",
     b"cache-control",
     b"idempotency-key",
 ];

@@ -52,6 +52,9 @@ pub struct RequestHead {
     pub upgrade: Option<Span>,
     /// The client takes trailers (RFC 9110 10.1.4).
     pub te_trailers: bool,
+    /// The value of Antiphon-Min-Sequence: how far the child that answers must have come. Empty, and thus no sequence,
+    /// where the field came more than once.
+    pub min_sequence: Option<Span>,
     /// The part of the target that is sent on.
     path: Path,
     pub(in crate::http) fields: Vec<Field>,
@@ -329,6 +332,10 @@ impl RequestHead {
                 Known::Upgrade => {
                     upgrade = Some(field.value);
                     upgrades += 1;
+                }
+                Known::AntiphonMinSequence => {
+                    let is_first = self.min_sequence.is_none();
+                    self.min_sequence = Some(if is_first { field.value } else { Span::default() });
                 }
                 Known::Te => wants_trailers |= list(value).any(|member| member.eq_ignore_ascii_case(b"trailers")),
                 _ => {}

@@ -31,6 +31,7 @@ fn told(head: &RequestHead, buf: &[u8]) -> String {
         (
             (head.method, head.method_name, head.target, head.path_and_query(buf), head.minor, head.head_len),
             (head.framing, head.host, head.keep_alive, head.expect_continue, head.upgrade, head.te_trailers),
+            head.min_sequence,
             fields,
         )
     )
@@ -400,4 +401,19 @@ proptest! {
         prop_assert_eq!(used.parse(&second), fresh.parse(&second));
         prop_assert_eq!(told(&used, &second), told(&fresh, &second));
     }
+}
+
+#[test]
+fn the_sequence_that_a_read_must_see_is_found_and_never_two() {
+    let found = |lines: &str| {
+        let text = with(lines);
+        let head = request(&text).expect("a head");
+        head.min_sequence.map(|span| String::from_utf8_lossy(span.of(text.as_bytes())).into_owned())
+    };
+    assert_eq!(found(""), None);
+    assert_eq!(found("Antiphon-Min-Sequence: 3:4\r\n").as_deref(), Some("3:4"));
+    // Naming it in Connection does not take it away.
+    assert_eq!(found("Connection: antiphon-min-sequence\r\nantiphon-min-sequence:3:4 \r\n").as_deref(), Some("3:4"));
+    assert_eq!(found("Antiphon-Min-Sequence: 3:4\r\nANTIPHON-MIN-SEQUENCE: 3:4\r\n").as_deref(), Some(""));
+    assert_eq!(found("Antiphon_Min_Sequence: 3:4\r\n"), None);
 }

@@ -46,9 +46,26 @@ fn who_wins() {
         (&[(0, Success), (1, Failed), (2, Rejected)], Some(Success), Some(Success)),
     ];
     for (votes, all, first) in cases {
-        assert_eq!(vote(Level::All, 1, votes.iter().copied()), *all, "{votes:?}");
-        assert_eq!(vote(Level::First, 1, votes.iter().copied()), *first, "{votes:?}");
+        let winner = |level| vote(level, 1, votes.iter().copied());
+        for level in [Level::All, Level::AllOrRefuse, Level::Durable] {
+            assert_eq!(winner(level), *all, "{level:?} {votes:?}");
+        }
+        assert_eq!(winner(Level::First), *first, "{votes:?}");
+        assert_eq!(winner(Level::Quorum(1)), *first, "one is the first: {votes:?}");
+        let successes = votes.iter().filter(|vote| vote.1 == Success).count();
+        for count in 2..=3 {
+            let wanted = if successes >= usize::from(count) { Some(Success) } else { *all };
+            assert_eq!(winner(Level::Quorum(count)), wanted, "{count} of {votes:?}");
+        }
     }
+}
+
+/// The client was told when the second had succeeded; the three that refused cannot change that.
+#[test]
+fn a_quorum_that_was_told_wins_against_a_majority() {
+    let votes = [(0, Success), (1, Rejected), (2, Rejected), (3, Rejected), (4, Success)];
+    assert_eq!(vote(Level::Quorum(2), 1, votes.into_iter()), Some(Success));
+    assert_eq!(vote(Level::Quorum(3), 1, votes.into_iter()), Some(Rejected));
 }
 
 #[test]
@@ -122,4 +139,64 @@ fn what_the_client_is_told() {
     // Demoted and answered.
     let slow = [said(200, 1), ended(End::Slow), ended(End::Unknowable)];
     assert_eq!(all(Some(Success), &slow, 9), Decision::Answer { child: 0, status: 200 });
+}
+
+/// Each level at each state of three children of whom the second leads; who has ended has.
+#[test]
+fn what_each_level_tells() {
+    use Decision::{Answer, Pending, Unknown, Wait};
+    let open = (Some(2), None);
+    let away = ended(End::Queued);
+    let of = |child, status| Answer { child, status };
+    let wait = Wait { until: at(60) };
+    // Children; who has won; all, first, quorum of 2, quorum of 3.
+    type Row<'a> = (&'a [(Option<u64>, Option<(End, u64)>)], Option<Class>, [Decision; 4]);
+    let table: &[Row<'_>] = &[
+        (&[open, open, open], None, [Wait { until: at(7) }; 4]),
+        (&[said(201, 1), open, open], None, [wait, of(0, 201), wait, wait]),
+        (&[said(201, 1), open, said(200, 2)], None, [wait, of(0, 201), of(0, 201), wait]),
+        (&[said(201, 1), said(204, 3), open], None, [wait, of(1, 204), of(1, 204), wait]),
+        (&[said(201, 1), said(204, 3), said(200, 2)], Some(Success), [of(1, 204); 4]),
+        // One is away, or was too slow: a quorum of all is not reached, and the change stays in the order.
+        (&[said(201, 1), said(204, 3), away], Some(Success), [of(1, 204), of(1, 204), of(1, 204), Pending]),
+        (&[said(201, 1), ended(End::Slow), away], Some(Success), [of(0, 201), of(0, 201), Pending, Pending]),
+        // Failed at the others: carried out, and by too few.
+        (&[said(201, 1), said(500, 3), said(500, 2)], Some(Success), [of(0, 201), of(0, 201), Pending, Pending]),
+        // Refused: by all, by most, by most and carried out by one.
+        (&[said(404, 1), said(409, 3), said(404, 2)], Some(Rejected), [of(1, 409); 4]),
+        (&[said(404, 1), open, open], None, [wait; 4]),
+        (&[said(404, 1), ended(End::Slow), away], Some(Rejected), [of(0, 404); 4]),
+        (&[said(404, 1), said(200, 3), said(404, 2)], Some(Rejected), [of(0, 404), of(1, 200), of(0, 404), of(0, 404)]),
+        // Failed everywhere.
+        (&[said(500, 1), said(503, 3), said(500, 2)], Some(Failed), [of(1, 503); 4]),
+        // Nobody answered.
+        (&[away, ended(End::InDoubt), ended(End::Slow)], None, [Pending; 4]),
+        (&[ended(End::Unknowable), ended(End::Unknowable), ended(End::Unknowable)], None, [Unknown; 4]),
+        // Who is away is not among the awaited.
+        (&[said(201, 1), said(204, 3)], Some(Success), [of(1, 204), of(1, 204), of(1, 204), Pending]),
+    ];
+    for (children, agreed, told) in table {
+        for (level, told) in [Level::All, Level::First, Level::Quorum(2), Level::Quorum(3)].into_iter().zip(told) {
+            // Under `first` and a quorum that is reached another class may have won only if nobody was told.
+            let agreed = if level.enough().is_some() && matches!(told, Answer { status: 200..=299, .. }) {
+                agreed.map(|_| Success)
+            } else {
+                *agreed
+            };
+            assert_eq!(decide_for(level, agreed, children, 3), *told, "{level:?} {children:?}");
+        }
+        assert_eq!(
+            decide_for(Level::AllOrRefuse, *agreed, children, 3),
+            decide_for(Level::All, *agreed, children, 3),
+            "{children:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_durable_is_accepted_once_it_is_published() {
+    assert_eq!(accept(false, at(0), at(1)), Decision::Wait { until: at(60) });
+    assert_eq!(accept(true, at(0), at(1)), Decision::Accepted);
+    assert_eq!(accept(false, at(0), at(60)), Decision::Pending);
+    assert_eq!(accept(true, at(0), at(60)), Decision::Accepted);
 }

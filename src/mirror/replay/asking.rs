@@ -1,27 +1,62 @@
 //! What a lane does next: obeys what others have said, judges its own change by the clock and by its siblings, looks
 //! through the ring, and begins a probe or a change.
 
-use super::{Do, LOOK_AGAIN, Lane, Probe, Tried, WANT_PROBE_EVERY, Work};
+use super::reading::Next;
+use super::{Do, LOOK_AGAIN, Lane, Probe, Slot, Tried, WANT_PROBE_EVERY, Work};
 use crate::limits::{CHANGE_CONNECTION_FRESH, CHANGE_LATE, CHANGE_PATIENCE, CHANGE_SILENCE_MAX, LIVE_LAG_MAX};
-use crate::mirror::ack::{End, demotion_at};
+use crate::mirror::ack::{Class, End, demotion_at};
 use crate::mirror::{Change, Condemned, Read, What};
 use crate::probe::{Failure, Kind, State};
 use crate::route::{Admin, Standing};
 use crate::sync::{Arc, Ordering};
 use crate::time::Time;
 
+/// Why a change may have been carried out that this process has not sent.
+const STOPPED: &str = "antiphon was stopped while it was on its way";
+
 impl Lane {
     /// Takes what others have said since. True if the request in flight is to be dropped.
     pub(super) fn obey(&mut self, now: Time) -> bool {
         let post = &self.group.posts[self.child];
+        let serves = post.serves.load(Ordering::Relaxed);
+        if self.child().is_vacant() {
+            return serves && self.vacate(now);
+        }
+        if !serves {
+            self.lived = true;
+            post.serves.store(true, Ordering::Release);
+        }
+        // Acquire: the child is there.
+        if post.join.load(Ordering::Relaxed) && post.join.swap(false, Ordering::Acquire) {
+            self.join_siblings(now);
+        }
+        let post = &self.group.posts[self.child];
         if post.flush.load(Ordering::Relaxed) && post.flush.swap(false, Ordering::Relaxed) && self.flush(now) {
+            return true;
+        }
+        let dropped = &self.group.posts[self.child].dropped;
+        if dropped.load().is_some()
+            && let Some(why) = dropped.swap(None)
+            && self.drop_out(why.as_str().to_owned(), now)
+        {
             return true;
         }
         let post = &self.group.posts[self.child];
         // Acquire: what the operator did before is done.
         let attach = post.attach.load(Ordering::Relaxed) && post.attach.swap(false, Ordering::Acquire);
-        if attach && self.standing != Standing::Live {
-            return self.attach(now);
+        if attach {
+            if self.standing != Standing::Live || matches!(self.work, Work::Doubting { .. }) {
+                return self.attach(now);
+            }
+            // Nothing to attach, and so nothing to put on record.
+            self.group.posts[self.child].attached.store(Some(Arc::new((self.passed, self.passed))));
+            self.group.sequencer.wake();
+        }
+        if post.probe.load(Ordering::Relaxed) != 0
+            && let Some(nanos) = post.probe.swap(0, Ordering::Relaxed).checked_sub(1)
+            && self.probe.is_none_or(|probe| !probe.started)
+        {
+            self.probe = Some(Probe { expires: Time::from_nanos(nanos), started: false });
         }
         let condemned = post.condemned.load().as_deref().copied();
         if let Some(Condemned { sequence, class, agreed }) = condemned
@@ -42,17 +77,58 @@ impl Lane {
         }
     }
 
+    /// Nobody stands here any more. True if a request in flight is to be dropped.
+    fn vacate(&mut self, now: Time) -> bool {
+        let in_flight = self.take_in_flight().inspect(|change| {
+            self.group.on_end(change, self.child, End::InDoubt, now);
+        });
+        self.rest();
+        self.leave();
+        // Clients that wait for what it will never get.
+        self.scan = self.cursor;
+        self.tried = Tried::default();
+        // What is under way of a probe says nothing of whoever comes next.
+        self.probe = None;
+        (self.hold, self.doubted, self.answered_at) = (true, false, None);
+        self.stand(Standing::NeedsReseed, "removed by the operator", now);
+        let post = &self.group.posts[self.child];
+        for order in [&post.attach, &post.flush, &post.join] {
+            order.store(false, Ordering::Relaxed);
+        }
+        // Release: all of the above is done.
+        post.serves.store(false, Ordering::Release);
+        in_flight.is_some()
+    }
+
+    /// The child is new in a group without changes: it goes through all there will be, like its siblings.
+    fn join_siblings(&mut self, now: Time) {
+        if self.standing != Standing::NeedsReseed || self.passed > 0 {
+            return;
+        }
+        self.scan = self.cursor;
+        self.hold = true;
+        self.want_probe_at = now;
+        self.stand(Standing::Replaying, "added by the operator: waits for a good probe", now);
+    }
+
     /// The operator gives up what the child has missed. True if a request in flight is to be dropped.
     fn flush(&mut self, now: Time) -> bool {
-        if matches!(self.standing, Standing::Live | Standing::NeedsReseed) {
+        if self.standing == Standing::Live {
+            return false;
+        }
+        let missed = self.group.last_sequence() - self.passed;
+        self.drop_out(format!("flushed by the operator: {missed} changes will never be sent to it"), now)
+    }
+
+    /// The child will not be sent what it has missed. True if a request in flight is to be dropped.
+    fn drop_out(&mut self, why: String, now: Time) -> bool {
+        if self.standing == Standing::NeedsReseed {
             return false;
         }
         let in_flight = self.take_in_flight().inspect(|change| {
             self.group.on_end(change, self.child, End::InDoubt, now);
         });
-        self.work = Work::Idle;
-        let missed = self.group.last_sequence() - self.passed;
-        let why = format!("flushed by the operator: {missed} changes will never be sent to it");
+        self.rest();
         self.stand(Standing::NeedsReseed, why, now);
         in_flight.is_some()
     }
@@ -64,9 +140,11 @@ impl Lane {
                 self.group.on_end(&change, self.child, End::InDoubt, now);
                 true
             }
-            Work::Idle | Work::Pausing { .. } | Work::Judging { .. } => false,
+            Work::Idle | Work::Pausing { .. } | Work::Judging { .. } | Work::Doubting { .. } => false,
         };
+        self.rest();
         self.leave();
+        let from = self.passed;
         // Clients that wait for what is now skipped.
         self.scan = self.cursor;
         self.scan(now);
@@ -78,11 +156,15 @@ impl Lane {
             }
         };
         self.attached = self.passed;
+        self.behind = None;
+        self.begun = self.passed;
         self.scan = self.scan.max(self.cursor);
         self.tried = Tried::default();
+        self.group.posts[self.child].attached.store(Some(Arc::new((from, self.passed))));
+        self.group.sequencer.wake();
         self.hold = true;
         self.want_probe_at = now;
-        self.child().confirm_applied(self.passed);
+        self.confirm(self.passed);
         self.stand(Standing::Replaying, "attached by the operator: waits for a good probe", now);
         in_flight
     }
@@ -131,13 +213,17 @@ impl Lane {
             return;
         };
         let (change, class) = (Arc::clone(change), *class);
-        if now >= *since + CHANGE_PATIENCE {
+        if now >= *since + CHANGE_PATIENCE && change.agreed().is_none() {
             // A sibling that is so far behind has no say.
             self.group.end_open(&change, now);
         }
         let Some(agreed) = change.agreed() else {
             return;
         };
+        if class != Class::Success && class == agreed && !self.group.is_recorded(&change) {
+            // The sequencer wakes us when it is on record: a refusal that is forgotten would be a success.
+            return;
+        }
         self.work = Work::Idle;
         if class == agreed {
             self.pass(change.sequence());
@@ -167,7 +253,7 @@ impl Lane {
                     }
                 }
                 What::Change(change) if self.standing != Standing::Live && change.awaits(self.child) => {
-                    let at_cursor = entry.position == self.cursor;
+                    let at_cursor = entry.position == self.cursor && self.behind.is_none();
                     if change.ended(self.child).is_some() || (at_cursor && self.is_in_flight()) {
                         // Its end is known, or will be.
                     } else if change.live {
@@ -192,8 +278,7 @@ impl Lane {
         }
         let scheduled = self.probe.take().map(|probe| probe.expires).filter(|expires| *expires > now);
         let expires = scheduled.or_else(|| self.own_probe(now))?;
-        // An operator's offline means no probes.
-        if self.child().admin() == Admin::Offline {
+        if !self.child().is_probed() {
             return None;
         }
         self.probe = Some(Probe { expires, started: true });
@@ -216,45 +301,57 @@ impl Lane {
     fn overdue_at(&self) -> Time {
         match &self.work {
             Work::InFlight { since, .. } => *since + self.group.deadline,
-            Work::Idle | Work::Pausing { .. } | Work::Judging { .. } => Time::NEVER,
+            Work::Idle | Work::Pausing { .. } | Work::Judging { .. } | Work::Doubting { .. } => Time::NEVER,
         }
     }
 
     pub(super) fn start_change(&mut self, now: Time) -> Option<Do> {
         match self.work {
-            Work::InFlight { .. } | Work::Judging { .. } => return None,
+            Work::InFlight { .. } | Work::Judging { .. } | Work::Doubting { .. } => return None,
             Work::Pausing { until } if now < until => return None,
             Work::Pausing { .. } | Work::Idle => self.work = Work::Idle,
         }
         let held = self.hold && !self.is_bound();
-        if held || !matches!(self.standing, Standing::Live | Standing::Replaying) {
+        if held || !matches!(self.standing, Standing::Live | Standing::Replaying) || self.group.failed().is_some() {
             return None;
         }
         loop {
-            match self.group.ring.read(self.cursor) {
-                Read::NotYet => {
+            match self.next_change(now) {
+                Next::AtHead => {
                     self.go_live(now);
                     return None;
                 }
-                Read::Overrun => {
-                    if !self.step_over_probes() {
-                        self.fall_behind(now);
-                        return None;
-                    }
+                Next::Awaited => return None,
+                Next::Gone(why) => {
+                    self.fall_behind(&why, now);
+                    return None;
                 }
-                Read::Entry(entry) => match &entry.what {
-                    What::Probe { .. } => self.cursor += 1,
-                    What::Change(change) if change.live => return self.start_live(change, now),
-                    What::Change(change) => {
-                        self.go_live(now);
-                        return Some(self.send(change, now));
+                Next::Change(change) if change.is_withdrawn() => self.pass(change.sequence()),
+                Next::Change(change) => {
+                    if change.sequence() <= self.begun && self.tried.sends == 0 && !self.tried.resolved {
+                        if !change.may_repeat() {
+                            self.doubt(&change, STOPPED, now);
+                            return None;
+                        }
+                        self.tried.in_doubt = true;
                     }
-                },
+                    if change.live {
+                        return self.start_live(&change, now);
+                    }
+                    self.go_live(now);
+                    return self.send(&change, now);
+                }
             }
         }
     }
 
-    pub(super) fn send(&mut self, change: &Arc<Change>, now: Time) -> Do {
+    /// Sends it, once it is written down that it is on its way; if that fails, nothing is sent any more.
+    pub(super) fn send(&mut self, change: &Arc<Change>, now: Time) -> Option<Do> {
+        if !self
+            .write_slot(Slot { applied: self.passed, begun: change.sequence().max(self.begun) }, !change.may_repeat())
+        {
+            return None;
+        }
         let since = *self.tried.since.get_or_insert(now);
         self.tried.sends += 1;
         change.set_in_flight(self.child, since);
@@ -265,13 +362,13 @@ impl Lane {
             give_up_at: now + self.group.deadline + CHANGE_LATE,
         };
         let trusted = self.answered_at.is_some_and(|at| now.since(at) < CHANGE_CONNECTION_FRESH);
-        Do::SendChange {
+        Some(Do::SendChange {
             change: Arc::clone(change),
             attempt: self.tried.sends,
             // A server may close a connection at any moment after an answer, without having said so: a change that may
             // not be repeated would be in doubt for no fault of the child's. A live one goes where its child was proven.
             fresh_connection: !change.live && (!change.may_repeat() || (!trusted && self.tried.sends > 1)),
-        }
+        })
     }
 
     /// The cursor's entry is gone. If it was a probe, and so were those behind it, goes on after them; false if a change
@@ -294,6 +391,9 @@ impl Lane {
 
     /// Live, if what was missed is confirmed.
     fn go_live(&mut self, now: Time) {
+        if self.behind.is_some() {
+            return;
+        }
         let lag = self.group.ring.head().saturating_sub(self.cursor);
         let is_there = self.cursor >= self.target && lag <= LIVE_LAG_MAX;
         if self.standing == Standing::Replaying && is_there && !self.hold {
@@ -303,7 +403,7 @@ impl Lane {
 
     pub(super) fn wait_until(&self, now: Time) -> Time {
         let work = match &self.work {
-            Work::Idle => Time::NEVER,
+            Work::Idle | Work::Doubting { .. } => Time::NEVER,
             Work::Judging { since, .. } => *since + CHANGE_PATIENCE,
             Work::Pausing { until } => *until,
             Work::InFlight { give_up_at, slow: true, .. } => *give_up_at,

@@ -109,7 +109,7 @@ impl Lane {
         let ready = self.is_proven() && self.is_part_of(change);
         self.part = None;
         if ready {
-            return Some(self.send(change, now));
+            return self.send(change, now);
         }
         self.miss(change, now);
         None
@@ -157,7 +157,7 @@ impl Lane {
 
     /// Is all that was numbered confirmed? Nothing is numbered meanwhile.
     fn is_drained(&mut self) -> bool {
-        if !matches!(self.work, Work::Idle) {
+        if !matches!(self.work, Work::Idle) || self.behind.is_some() {
             return false;
         }
         loop {

@@ -53,7 +53,7 @@ impl Lane {
         let agreed = change.agreed();
         if class == Class::Success && agreed.is_none_or(|agreed| agreed == class) {
             // Before the client can be told: it may read at once.
-            self.child().confirm_applied(sequence);
+            self.confirm(sequence);
         }
         self.group.on_answer(&change, self.child, status, class, answer, now);
         self.work = Work::Judging { change: Arc::clone(&change), class, since: now };
@@ -88,9 +88,8 @@ impl Lane {
             self.group.on_end(&change, self.child, End::Queued, now);
             self.hold_because(format!("change {sequence} could not be sent: {why}"), now);
         } else if !change.may_repeat() {
-            self.group.on_end(&change, self.child, End::Unknowable, now);
-            let why = format!("outcome of change {sequence} ({}) unknown: {why}", change.name);
-            self.stand(Standing::NeedsReseed, why, now);
+            self.doubted = true;
+            self.doubt(&change, why, now);
         } else {
             self.tried.in_doubt = true;
             if why == Failure::Closed && reused && self.tried.sends == 1 && !self.hold {

@@ -10,7 +10,7 @@ use super::*;
 use crate::action::UnknownOutcome::{Idempotent, Once};
 use crate::mirror::change::Admission;
 use crate::mirror::testing::{Bell, Like, at_ms, change_with, group, lane, live_change_with, next_but_probes, publish};
-use crate::mirror::{Decision, End, Held, Sequencer, Waiting};
+use crate::mirror::{Decision, End, Held, Resolve, Sequencer, Waiting};
 use crate::probe::{Event, Failure};
 use crate::route::{Admin, Shown};
 use crate::sync::Ordering;
@@ -210,6 +210,17 @@ const STATES: &[Case<()>] = &[
         stage.send_next();
         stage.lane.on_answered(stage.now, 404, None);
     }),
+    ("in doubt", |stage| {
+        stage.publish(Once);
+        stage.send_next();
+        stage.lane.on_unanswered(stage.now, true, Failure::Malformed);
+    }),
+    ("in doubt with all", |stage| {
+        stage.publish(Once);
+        [0, 1].into_iter().for_each(|sibling| stage.group.child(sibling).set_doubt(Some(1)));
+        stage.send_next();
+        stage.lane.on_unanswered(stage.now, true, Failure::Malformed);
+    }),
     ("needs reseed", |stage| {
         stage.publish(Once);
         stage.send_next();
@@ -324,6 +335,14 @@ const EVENTS: &[Case<&'static str>] = &[
     }),
     ("online", |stage| {
         stage.group.table().online(2, stage.now);
+        ""
+    }),
+    ("resolved: applied", |stage| {
+        stage.group.resolve(2, Resolve::Applied);
+        ""
+    }),
+    ("resolved: lost", |stage| {
+        stage.group.resolve(2, Resolve::Lost);
         ""
     }),
     ("attach", |stage| {

@@ -145,6 +145,27 @@ proptest! {
     }
 
     #[test]
+    fn a_change_is_found_by_its_sequence_as_long_as_it_is_held(
+        slots in (0_u32..5).prop_map(|bits| 1_usize << bits),
+        first in 0_u64..3,
+        changes in prop::collection::vec(any::<bool>(), 0..60),
+    ) {
+        let (ring, mut writer) = ring(slots, usize::MAX);
+        let mut through = first * 1_000;
+        for is_change in changes {
+            through += u64::from(is_change);
+            writer.publish(through, if is_change { change(0) } else { probe(0) });
+        }
+        for sequence in (first * 1_000).saturating_sub(2)..through + 3 {
+            let by_looking = (ring.tail()..ring.head()).find(|at| match ring.read(*at) {
+                Read::Entry(entry) => matches!(entry.what, What::Change(_)) && entry.through == sequence,
+                Read::NotYet | Read::Overrun => panic!("a hole"),
+            });
+            prop_assert_eq!(ring.find(sequence), by_looking);
+        }
+    }
+
+    #[test]
     fn its_count_of_octets_is_exact_and_its_forecast_true(
         bodies in prop::collection::vec(0_usize..3_000, 1..60),
     ) {
@@ -217,6 +238,32 @@ fn threads_see_a_prefix_without_gaps_or_an_overrun() {
         overruns += stress(ring, 20_000, 3);
     }
     assert!(overruns > 0, "the small rings were never overrun: the test shows nothing");
+}
+
+#[test]
+fn what_is_found_while_others_publish_is_right_or_gone() {
+    let (ring, mut writer) = ring(64, usize::MAX);
+    let last = 20_000;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut hits = 0;
+            while ring.head() < 2 * last || hits == 0 {
+                // Each change is followed by a probe.
+                let newest = ring.head() / 2;
+                let sequence = newest.saturating_sub(hits % 16);
+                if let Some(position) = ring.find(sequence) {
+                    assert_eq!(position, 2 * (sequence - 1));
+                    hits += 1;
+                }
+            }
+        });
+        let change = change(0);
+        for sequence in 1..=last {
+            let What::Change(change) = &change else { panic!("it is one") };
+            writer.publish(sequence, What::Change(Arc::clone(change)));
+            writer.publish(sequence, probe(0));
+        }
+    });
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl Model {
         if mine.is_err() || ticked == 0 {
             return;
         }
-        let standings = || children.iter().map(|child| child.cost());
+        let standings = || children.iter().filter(|child| !child.is_vacant()).map(|child| child.cost());
         let shift = median(standings().map(|standing| standing.learnt.log_slowness.load())) / 10.0;
         if shift.abs() > 1e-4 {
             // What the children lose, the classes gain: no prediction changes.

@@ -142,6 +142,17 @@ impl Standing {
         self.judged.away.store(away, Ordering::Relaxed);
     }
 
+    /// Another child stands here from now on: nothing is known of it. What is in flight is still charged.
+    pub(in crate::route) fn forget(&self) {
+        let (judged, learnt) = (&*self.judged, &*self.learnt);
+        self.configure(0, false);
+        judged.slowness.store(1.0);
+        judged.shares.store(false, Ordering::Relaxed);
+        let unknown = [&judged.error_rate, &judged.rtt_us, &learnt.log_slowness, &learnt.overtaking, &learnt.calm_load];
+        let last = [&learnt.error, &learnt.seen_us, &learnt.predicted_us];
+        unknown.into_iter().chain(last).for_each(|word| word.store(0.0));
+    }
+
     /// It serves again.
     pub(in crate::route) fn on_return(&self, now: Time) {
         self.learnt.calm_answers.store(0, Ordering::Relaxed);
@@ -191,11 +202,7 @@ impl Standing {
     #[inline]
     pub(super) fn latency_us(&self, count: u32, way: Way, service_us: f64) -> f64 {
         // With a free slot nobody waits: no need to look at the buckets.
-        if count < way.slots && !way.shares {
-            service_us
-        } else {
-            latency_us(&self.load.backlog(), way, service_us)
-        }
+        if count < way.slots && !way.shares { service_us } else { latency_us(&self.load.backlog(), way, service_us) }
     }
 
     /// What it would cost, and of what that is made.

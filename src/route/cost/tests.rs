@@ -33,7 +33,7 @@ fn answer(group: &GroupTable, choice: &Choice, took: Duration, now: Time) {
 #[track_caller]
 fn assert_idle(group: &GroupTable) {
     for child in &group.children {
-        assert!(child.cost().load.is_idle(), "{}: {:?}", child.name, child.cost().load);
+        assert!(child.cost().load.is_idle(), "{}: {:?}", child.name(), child.cost().load);
         assert_eq!((child.load(), child.in_flight()), (0, 0));
     }
 }

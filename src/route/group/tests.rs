@@ -75,3 +75,22 @@ fn the_primary_is_the_operators_under_every_policy() {
     assert_eq!(group.child("c").map(|child| child.index), Some(2));
     assert!(group.child("d").is_none());
 }
+
+#[test]
+fn a_gate_lets_children_be_behind_by_what_it_says() {
+    let floor = |read_gate, answered| {
+        let group = GroupTable { read_gate, ..group(Policy::RoundRobin, &[100]) };
+        group.shared.raise_floor(answered);
+        group.read_floor()
+    };
+    for (gate, answered, wanted) in [
+        (ReadGate::Strict, 0, 0),
+        (ReadGate::Strict, 7, 7),
+        (ReadGate::Bounded(3), 2, 0),
+        (ReadGate::Bounded(3), 7, 4),
+        (ReadGate::Bounded(u64::MAX), 7, 0),
+        (ReadGate::None, 7, 0),
+    ] {
+        assert_eq!(floor(gate, answered), wanted, "{gate:?} at {answered}");
+    }
+}

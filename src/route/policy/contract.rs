@@ -27,7 +27,7 @@ fn spread(group: &GroupTable, rounds: usize) -> Vec<usize> {
 
 /// The names of the children chosen in order, each read ending at once.
 fn story(group: &GroupTable, me: &mut Chooser, reads: usize) -> String {
-    (0..reads).map(|_| select(group, me, &Label::NONE, &none(), 0, at(3)).unwrap().child().name.clone()).collect()
+    (0..reads).map(|_| select(group, me, &Label::NONE, &none(), 0, at(3)).unwrap().child().name().to_string()).collect()
 }
 
 // === all of them ===

@@ -45,7 +45,7 @@ impl GroupTable {
     pub fn explain(&self, label: &Label, now: Time) -> Explanation {
         let model = &self.shared.cost;
         let (prediction, class) = model.look_up(label);
-        let found = candidates(self, &ChildSet::new(), self.shared.floor());
+        let found = candidates(self, &ChildSet::new(), self.read_floor());
         let set = found.unwrap_or_default();
         let judged = |index: usize| {
             let child = &self.children[index];
@@ -57,7 +57,7 @@ impl GroupTable {
                 seen: child.cost().seen(),
             }
         };
-        let children: Vec<_> = (0..self.children.len()).map(judged).collect();
+        let children: Vec<_> = self.occupied().map(|child| judged(child.index)).collect();
         let cost = |child: &&Judged| child.terms.cost_us();
         let least = children
             .iter()

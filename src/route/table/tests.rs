@@ -78,3 +78,17 @@ fn first_match_wins() {
 fn a_route_to_nowhere_is_our_mistake() {
     let _ = table(&[("*", None, 4)], None);
 }
+
+#[test]
+fn a_listener_may_lead_to_one_group_by_several_ways() {
+    let route = |group| Route { host: HostPattern::Any, path: None, group };
+    let only = |routes: &[usize], default| {
+        let table = ListenerTable { routes: routes.iter().map(|group| route(*group)).collect(), default };
+        table.only_group()
+    };
+    assert_eq!(only(&[], None), None);
+    assert_eq!(only(&[], Some(3)), Some(3));
+    assert_eq!(only(&[3, 3], Some(3)), Some(3));
+    assert_eq!(only(&[3, 4], None), None);
+    assert_eq!(only(&[3], Some(4)), None);
+}
