@@ -61,7 +61,7 @@ impl Model {
     /// What the children have in common now.
     pub(in crate::route) fn group(&self, options: &Options) -> Group {
         Group {
-            slots: self.slots.chosen(),
+            way: Way::new(self.slots.chosen(), false),
             error_rate: self.error_rate.load(),
             spill_us: options.spill.as_secs_f64() * 1e6,
             slow_start: options.slow_start,
@@ -82,7 +82,7 @@ impl Model {
         let slots_given = standing.judged.slots.load(Ordering::Relaxed) > 0;
         let by_slots = (watch_slots && !slots_given).then(|| {
             let backlog = standing.load.backlog();
-            SLOTS.map(|slots| latency_us(&backlog, Way { slots, ..way }, service_us) as f32)
+            SLOTS.map(|slots| latency_us(&backlog, Way::new(slots, way.shares), service_us) as f32)
         });
         let latency_us = standing.latency_us(standing.load.count(), way, service_us);
         standing.on_chosen(now);

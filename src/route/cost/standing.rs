@@ -213,8 +213,8 @@ impl Standing {
     #[inline]
     pub(super) fn way(&self, group: &Group) -> Way {
         let configured = self.judged.slots.load(Ordering::Relaxed);
-        let slots = if configured > 0 { configured } else { group.slots };
-        Way { slots, shares: self.judged.shares.load(Ordering::Relaxed) }
+        let shares = self.judged.shares.load(Ordering::Relaxed);
+        if configured > 0 { Way::new(configured, shares) } else { Way { shares, ..group.way } }
     }
 
     #[inline]
@@ -267,8 +267,8 @@ impl Standing {
 /// What all children of a group have in common, as of one choice.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::route) struct Group {
-    /// Learnt slots.
-    pub(in crate::route) slots: u32,
+    /// With the learnt slots.
+    pub(super) way: Way,
     /// The median of the children's error rates: only what is above it counts.
     pub(in crate::route) error_rate: f64,
     pub(in crate::route) spill_us: f64,

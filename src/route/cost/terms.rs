@@ -44,8 +44,16 @@ impl Factors {
 pub(in crate::route) struct Way {
     /// At least 1.
     pub(in crate::route) slots: u32,
+    /// 1 / `slots`: a division a child would be half of a look.
+    pub(in crate::route) by_slots: f64,
     /// Works on all at once.
     pub(in crate::route) shares: bool,
+}
+
+impl Way {
+    pub(in crate::route) fn new(slots: u32, shares: bool) -> Self {
+        Self { slots, by_slots: 1.0 / f64::from(slots), shares }
+    }
 }
 
 /// What a choice would cost on one child, and of what that is made. Microseconds, unless a name says otherwise.
@@ -154,13 +162,12 @@ pub(super) fn wait_us(backlog: &Backlog, slots: u32) -> f64 {
 /// What an action does to those that come after it.
 #[inline]
 pub(super) fn harm_us(in_flight: u32, way: Way, service_us: f64) -> f64 {
-    HARM * service_us * harm(in_flight, way.slots)
+    HARM * service_us * harm(f64::from(in_flight.saturating_add(1)) * way.by_slots)
 }
 
 /// The harm's curve over how full the child will be. It never gets flat: the fuller of two children is always the dearer.
 #[inline]
-fn harm(in_flight: u32, slots: u32) -> f64 {
-    let full = f64::from(in_flight.saturating_add(1)) / f64::from(slots);
+fn harm(full: f64) -> f64 {
     if full <= HARM_LINEAR_FROM {
         full * full.sqrt()
     } else {

@@ -23,7 +23,7 @@ struct Sight {
 
 fn sight(remaining_us: &[u32], slots: u32, shares: bool) -> Sight {
     let factors = Factors { slowness: 1.0, weight: 1.0, start: 1.0, errors_us: 0.0, spill_us: 0.0, rtt_us: 0.0 };
-    Sight { backlog: backlog(remaining_us), way: Way { slots, shares }, factors }
+    Sight { backlog: backlog(remaining_us), way: Way::new(slots, shares), factors }
 }
 
 fn cost(sight: &Sight, service_us: f64) -> f64 {
@@ -72,13 +72,13 @@ fn a_wait_by_hand() {
     assert_eq!(wait_us(&backlog(&[100, 100, 500_000]), 2), 200.0);
     assert_eq!(wait_us(&backlog(&[3_600_000_000]), 1), 3.6e9);
     // Shared: three others and this one, two at a time.
-    assert_eq!(latency_us(&backlog(&[1_000; 3]), Way { slots: 2, shares: true }, 1_000.0), 2_000.0);
+    assert_eq!(latency_us(&backlog(&[1_000; 3]), Way::new(2, true), 1_000.0), 2_000.0);
 }
 
 #[test]
 fn harm_is_a_curve_without_a_step() {
-    assert_eq!((harm(0, 1), harm(3, 4)), (1.0, 1.0));
-    let steps: Vec<_> = (0..4_000).map(|n| harm(n, 1_000)).collect();
+    assert_eq!((harm(0.25), harm(1.0)), (0.125, 1.0));
+    let steps: Vec<_> = (0..4_000).map(|n| harm(f64::from(n) / 1_000.0)).collect();
     assert!(steps.windows(2).all(|pair| pair[0] < pair[1] && pair[1] - pair[0] < 0.003));
 }
 
