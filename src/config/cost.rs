@@ -37,6 +37,6 @@ pub(super) fn cost(table: Option<Table<'_>>, dialect: Dialect, problems: &mut Pr
 fn share(value: &DeValue<'_>) -> Judged<f32> {
     let text = value.as_float().map(|float| float.as_str()).or_else(|| Some(value.as_integer()?.as_str()));
     let number = text.and_then(|text| text.replace('_', "").parse().ok());
-    let wrong = || Wrong::new("expected a number from 0 to 1", "write it as in 0.6");
+    let wrong = || Wrong::new("expected a number from 0 to 1", "write it as in 0.84");
     number.filter(|number: &f32| (0.0..=1.0).contains(number)).ok_or_else(wrong)
 }

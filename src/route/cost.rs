@@ -53,7 +53,8 @@ impl Default for Options {
             size_parameter: None,
             spill: Duration::from_millis(5),
             slow_start: Duration::from_secs(10),
-            prequal_quantile: 0.6,
+            // As published.
+            prequal_quantile: 0.84,
         }
     }
 }
