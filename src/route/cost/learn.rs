@@ -33,7 +33,7 @@ const SLOWNESS_SAMPLES_MIN: u32 = 8;
 /// A child without an answer for this long is believed to be half as far from the median, and so on.
 const SLOWNESS_FORGET: Duration = Duration::from_secs(10);
 
-const ERROR_GAIN: f64 = 1.0 / 16.0;
+pub(super) const ERROR_GAIN: f64 = 1.0 / 16.0;
 /// Errors fade to 1/e in this time.
 const ERROR_MEMORY: Duration = Duration::from_secs(5);
 

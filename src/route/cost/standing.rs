@@ -14,6 +14,9 @@ use crate::time::Time;
 const START_EXTRA: f64 = 3.0;
 /// Answers it gave while it was calm, after which it is one like the others.
 const START_SAMPLES: u32 = 64;
+/// One error is chance, two are not: a rate counts from above what one leaves. Where answers take a tenth of a
+/// millisecond, a single error that counted would keep a child out for half a minute.
+const ERRORS_CHANCE: f64 = super::learn::ERROR_GAIN;
 /// What a child was chosen last for is noted to this exactness: a busy child's line is then read, not written.
 const CHOSEN_NOTED_EVERY_NS: u64 = 1_000_000_000;
 
@@ -161,9 +164,10 @@ impl Standing {
 
     /// A connection to it took this long.
     pub(in crate::route) fn on_connect(&self, took: Duration) {
-        let rtt_us = &self.judged.rtt_us;
-        let took_us = took.as_secs_f64() * 1e6;
-        rtt_us.follow(took_us, if rtt_us.load() == 0.0 { 1.0 } else { 1.0 / 8.0 });
+        let (rtt_us, took_us) = (&self.judged.rtt_us, took.as_secs_f64() * 1e6);
+        let before = rtt_us.load();
+        // The way is never shorter than the shortest: what is more was waiting.
+        rtt_us.follow(took_us, if before == 0.0 || took_us < before { 1.0 } else { 1.0 / 8.0 });
     }
 
     /// Notes that it is chosen now.
@@ -221,13 +225,16 @@ impl Standing {
     fn factors(&self, group: &Group, weight: u32, now: Time) -> Factors {
         let judged = &*self.judged;
         let returned = judged.returned.load(Ordering::Relaxed);
+        let is_away = judged.away.load(Ordering::Relaxed);
         Factors {
             slowness: judged.slowness.load(),
             weight: if weight == 100 { 1.0 } else { 100.0 / f64::from(weight) },
             start: if returned == 0 { 1.0 } else { self.start_factor(returned, group.slow_start, now) },
-            errors_us: (judged.error_rate.load() - group.error_rate).max(0.0) * ERROR_US,
-            spill_us: if judged.away.load(Ordering::Relaxed) { group.spill_us } else { 0.0 },
-            rtt_us: judged.rtt_us.load(),
+            errors_us: (judged.error_rate.load() - group.error_rate - ERRORS_CHANCE).max(0.0) * ERROR_US,
+            spill_us: if is_away { group.spill_us } else { 0.0 },
+            // At home the way is a part of what an answer takes, and a single slow connect would count for as long as
+            // the connections live.
+            rtt_us: if is_away { judged.rtt_us.load() } else { 0.0 },
         }
     }
 

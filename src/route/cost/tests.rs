@@ -298,10 +298,10 @@ fn errors_never_make_a_child_cheaper() {
         let in_flight = group.dispatch_change(0, "GET", b"GET /a HTTP/1.1", 0, at(2));
         group.learn(&in_flight, outcome, Duration::from_micros(1), at(2));
         drop(in_flight);
-        assert!(cost(0) > before, "{outcome:?}: {before} then {}", cost(0));
+        assert!(cost(0) >= before, "{outcome:?}: {before} then {}", cost(0));
         before = cost(0);
     }
-    assert!(cost(1) < before);
+    assert!(cost(1) + 100_000.0 < before, "after some, a tenth of a second and more");
     // All fail alike: nobody is avoided.
     for _ in 0..3 {
         for index in 0..4 {
@@ -316,6 +316,33 @@ fn errors_never_make_a_child_cheaper() {
     let errors_us: Vec<_> =
         group.explain(&path("/a"), at(4)).children.iter().map(|child| child.terms.errors_us).collect();
     assert!(errors_us.iter().all(|us| *us < 0.2e6), "{errors_us:?}");
+}
+
+#[test]
+fn one_error_is_chance() {
+    let group = group(Policy::Predictive, &[100; 2]);
+    let fail = || {
+        let in_flight = group.dispatch_change(0, "GET", b"GET /a HTTP/1.1", 0, at(1));
+        group.learn(&in_flight, Outcome::Answered(500), MS, at(1));
+    };
+    let errors_us = || group.explain(&Label::NONE, at(1)).children[0].terms.errors_us;
+    fail();
+    assert_eq!(errors_us(), 0.0);
+    fail();
+    assert!(errors_us() > 50_000.0, "{}", errors_us());
+}
+
+#[test]
+fn the_way_counts_only_to_another_location() {
+    let group = group(Policy::Predictive, &[100; 2]);
+    for child in &group.children {
+        child.note_connect(80 * MS);
+        child.note_connect(40 * MS);
+        child.note_connect(48 * MS);
+    }
+    group.children[1].configure_cost(0, true);
+    let told: Vec<_> = group.explain(&Label::NONE, at(1)).children.iter().map(|child| child.terms.rtt_us).collect();
+    assert_eq!(told, [0.0, 41_000.0], "the shortest, and a little of what is longer");
 }
 
 #[test]
