@@ -1,7 +1,7 @@
 //! Where atomics and what is shared by threads come from.
 //!
 //! Code whose atomics meet another thread's takes them from here and not from the standard library, so that a model
-//! checker can be put under all of it in one place. What loom runs takes them from [`model`]: its atomics live only
+//! checker can be put under all of it in one place. What loom runs takes them from `model`: its atomics live only
 //! inside a model, so they cannot stand under everything at once.
 
 pub use crossbeam::utils::CachePadded;

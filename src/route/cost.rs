@@ -2,15 +2,15 @@
 //!
 //! Cost is time: the wait behind the work that is predicted to be there already, the action's own predicted service,
 //! and the *harm*, what it will do to those that come after it; all of this times how slow the child has proved to be
-//! ([`terms`]). What is predicted comes from what was seen: each action has a class ([`label`]), each class a mean
-//! ([`class`]), each child a slowness, an error rate and a way of serving (`learn`).
+//! (`terms`). What is predicted comes from what was seen: each action has a class (`label`), each class a mean
+//! (`class`), each child a slowness, an error rate and a way of serving (`learn`).
 //!
 //! Not here: who may be chosen at all, and the choice (`policy`). Nothing here waits or reads a clock, takes a lock or
 //! allocates, save the tables of a group when it is made.
 //!
-//! Where it lives: a `Child` has a [`Standing`] (what is in flight, and what is known of the child), the group's shared
-//! part a [`Model`] (the classes and what all children have in common). Both outlive a snapshot, so nothing that is
-//! charged or learnt is lost by a swap. A read carries its [`Dispatch`]: what was true when it was sent.
+//! Where it lives: a `Child` has a `Standing` (what is in flight, and what is known of the child), the group's shared
+//! part a `Model` (the classes and what all children have in common). Both outlive a snapshot, so nothing that is
+//! charged or learnt is lost by a swap. A read carries its `Dispatch`: what was true when it was sent.
 //!
 //! Writers race, on purpose. What is in flight is exact (`cell`). What is learnt is an average: a sample that two
 //! threads overwrite is one sample less, and no average depends on one.

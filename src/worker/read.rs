@@ -58,8 +58,19 @@ impl Failed {
     }
 }
 
-/// Has one child answer: `issuer`, if only that one can. `label` is its kind, for the cost model; `held` is the body if it
-/// has been received already; `repeatable` tells that the request may go out twice.
+/// What is known of a read before a child is chosen.
+pub(crate) struct Wanted {
+    /// Its kind, for the cost model.
+    pub(crate) label: Label,
+    /// Its body, if it has been received already.
+    pub(crate) held: Option<Held>,
+    /// The child that alone can answer it.
+    pub(crate) issuer: Option<usize>,
+    /// It may go out twice.
+    pub(crate) repeatable: bool,
+}
+
+/// Has one child answer.
 ///
 /// # Errors
 /// The fault to answer with; nothing has been sent to the client.
@@ -68,11 +79,9 @@ pub(crate) async fn read(
     desk: &mut Desk,
     client: &Conn,
     group: &GroupTable,
-    label: &Label,
-    held: Option<Held>,
-    issuer: Option<usize>,
-    repeatable: bool,
+    wanted: Wanted,
 ) -> Result<Answered, Fault> {
+    let Wanted { label, held, issuer, repeatable } = wanted;
     let asked = match desk.request.min_sequence {
         None => 0,
         Some(span) => asked_floor(worker, desk, group, span)?,
@@ -81,7 +90,7 @@ pub(crate) async fn read(
     let mut tried = ChildSet::new();
     let mut failed: Option<Fault> = None;
     loop {
-        let choice = match choose(worker, group, label, asked, issuer, &tried).await {
+        let choice = match choose(worker, group, &label, asked, issuer, &tried).await {
             Ok(choice) => choice,
             Err(fault) => return Err(failed.unwrap_or(fault)),
         };

@@ -327,7 +327,8 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
             let issuer = token.map(|token| desk.issuer(group, &token)).transpose()?;
             let once = decision.rule.issuer_only();
             let again = !once && (decision.rule.safe() || desk.request.method.is_idempotent());
-            let answered = read::read(worker, desk, client, group, &label, body, issuer, again).await;
+            let wanted = read::Wanted { label, held: body, issuer, repeatable: again };
+            let answered = read::read(worker, desk, client, group, wanted).await;
             answered.inspect_err(|fault| desk.note_issuer(group, issuer, *fault))?
         }
         Class::Change | Class::LiveChange => {
