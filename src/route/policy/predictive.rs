@@ -55,7 +55,7 @@ fn cheapest(candidates: &Candidates<'_>, me: &mut Chooser, common: &Group, servi
     let (set, now) = (&candidates.set, candidates.now);
     let count = set.len();
     let sampled = count > COST_SCAN_MAX;
-    let mut next = set.nth(me.next_choice() % count).expect("a number below the count");
+    let mut next = set.nth(me.next_rank(count)).expect("a number below the count");
     let (mut best, mut least) = (next, f64::INFINITY);
     for _ in 0..if sampled { COST_SAMPLE } else { count } {
         let index = if sampled { set.nth(me.below(count)) } else { set.around(next) };

@@ -17,7 +17,7 @@ pub(super) fn pick(candidates: &Candidates<'_>, me: &mut Chooser) -> usize {
     let mut pool = [(0_usize, 0.0_f32); POOL];
     let pool = &mut pool[..count.min(POOL)];
     // Turned, so that equals take turns.
-    let turn = me.next_choice();
+    let turn = me.next_rank(count);
     for (i, entry) in pool.iter_mut().enumerate() {
         let nth = if count <= POOL { (turn + i) % count } else { me.below(count) };
         let index = candidates.set.nth(nth).expect("a number below the count");
