@@ -153,6 +153,19 @@ words! {
 }
 
 words! {
+    /// What ends the doubt about a change that may not be sent again, and that no child has answered.
+    #[derive(Default)]
+    OnUnknown {
+        /// The operator does; until then no change is taken.
+        #[default]
+        Hold = "hold",
+        /// It is sent again, to all.
+        Resend = "resend",
+        /// It counts as carried out, everywhere.
+        Assume = "assume",
+    }
+}
+words! {
     /// What is known of the entity tags and dates of a thing on different children.
     Validators {
         /// Each child makes its own: a change that depends on one is refused.

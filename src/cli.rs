@@ -9,6 +9,7 @@
 mod check;
 mod dispatch;
 mod explain;
+mod journal;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -22,6 +23,7 @@ use crate::config::{DriverChoice, Log, LogFormat, LogLevel};
 use crate::control::ChildName;
 use crate::demo::DemoOptions;
 use crate::limits::WEIGHT_MAX;
+use crate::mirror::Resolve;
 
 /// Where the configuration is, unless `-c` says otherwise.
 pub const CONFIG_DEFAULT: &str = "/etc/antiphon/antiphon.toml";
@@ -89,9 +91,15 @@ enum Verb {
 
     /// Judge a configuration without starting anything
     ///
-    /// Prints what it amounts to and exits 0, or every error in it with its line, and exits 78.
+    /// Prints what it amounts to, and what was decided otherwise while antiphon ran, and exits 0; or every error in it with
+    /// its line, and exits 78. It only reads: antiphon may run meanwhile.
     #[command(after_help = CLASSIFY)]
     Check(CheckArgs),
+
+    /// Print the whole configuration as it holds: every key with its value, and what was decided while antiphon ran
+    ///
+    /// The output is a configuration again. What no key can say, such as a child that is offline, stands in comments.
+    DumpConfig(ConfigArgs),
 
     /// Show three mirrored servers, a front and what it does, in this one process
     ///
@@ -109,6 +117,8 @@ enum Verb {
 
     /// Show what an action would cost on each child now, which one it would get, and what was learnt
     Explain(explain::ExplainArgs),
+    /// Look into a journal, check it, or cut it where it is damaged
+    Journal(journal::JournalArgs),
 }
 
 #[derive(Debug, Args)]
@@ -173,13 +183,15 @@ enum ChildVerb {
     Offline(ChildArg),
     /// Take it back: it gets what it missed, then reads
     Online(ChildArg),
+    /// Let it run dry: no new reads; changes wait for it
+    Drain(ChildArg),
     /// Make it the primary of its group
     Primary(ChildArg),
     /// Say that a child is identical to the others again, after it was `needs_reseed` or `diverged`
     ///
     /// Copy the data of a good child first: antiphon takes your word for it, and sends it what comes from now on.
     Attach(ChildArg),
-    /// Change its share of reads, until a restart; 0 is the last resort
+    /// Change its share of reads; 0 is the last resort
     Weight {
         #[command(flatten)]
         child: ChildArg,
@@ -191,6 +203,34 @@ enum ChildVerb {
     Probe(ChildArg),
     /// Drop what it has missed: it is `needs_reseed` then, and comes back by `attach` only
     Flush(ChildArg),
+    /// Say what became of the change that it is in doubt about
+    ///
+    /// `applied`: it has carried it out. `lost`: it has not, and is sent it. `resend`: nobody knows, and twice does no harm.
+    Resolve {
+        #[command(flatten)]
+        child: ChildArg,
+        /// applied, lost or resend
+        #[arg(value_name = "HOW", value_parser = resolve)]
+        how: Resolve,
+    },
+    /// Add a child to a group
+    ///
+    /// It is `needs_reseed`: copy the data of a good child to it, then `antiphon child attach`. While no change has come
+    /// since the start, it is taken as identical, as the children of the configuration are.
+    Add(PlaceArgs),
+    /// Tell the new address of a child; it is taken for the same server
+    Edit(PlaceArgs),
+    /// Take a child out of its group for good: what it has missed is forgotten
+    Remove(ChildArg),
+}
+
+#[derive(Debug, Args)]
+struct PlaceArgs {
+    #[command(flatten)]
+    child: ChildArg,
+    /// Where it is
+    #[arg(value_name = "HOST:PORT")]
+    address: String,
 }
 
 #[derive(Debug, Args)]
@@ -234,6 +274,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, start_log: fn(Log)) -
     match line.verb {
         Some(Verb::Run(args)) => dispatch::run(&args.config, line.log, start_log),
         Some(Verb::Check(args)) => check::run(&args.config.config, &args.classify, args.group.as_deref()),
+        Some(Verb::DumpConfig(args)) => check::dump(&args.config),
         Some(Verb::Demo(args)) => {
             dispatch::demo(DemoOptions { run_for: args.run_for, driver: args.driver }, line.log, start_log)
         }
@@ -241,6 +282,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, start_log: fn(Log)) -
         Some(Verb::Child(args)) => dispatch::child(&args.socket, args.verb),
         Some(Verb::Queue(args)) => dispatch::queue(&args.socket, args.verb),
         Some(Verb::Explain(args)) => explain::run(args),
+        Some(Verb::Journal(args)) => journal::run(&args),
         None => {
             complain("there is no command; try `antiphon --help`");
             ExitCode::from(EXIT_USAGE)
@@ -272,6 +314,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds @ 1..=86_400) => Ok(Duration::from_secs(seconds)),
         _ => Err("write whole seconds, 1 to 86400".to_owned()),
     }
+}
+
+/// How a doubt is resolved.
+fn resolve(word: &str) -> Result<Resolve, &'static str> {
+    Resolve::named(word).ok_or("write applied, lost or resend")
 }
 
 #[cfg(test)]
@@ -306,9 +353,17 @@ mod tests {
             "antiphon child weight g/a 0",
             "antiphon child probe a",
             "antiphon child flush a",
+            "antiphon child drain a",
+            "antiphon child add g/c 10.0.0.3:9100 --socket /tmp/s",
+            "antiphon child edit c 10.0.0.3:9101",
+            "antiphon child remove g/c",
+            "antiphon dump-config -c a.toml",
             "antiphon queue ls --socket /tmp/s",
             "antiphon explain -c a.toml /action=Query",
             "antiphon explain --group kv /items/7",
+            "antiphon journal verify /var/lib/antiphon/kv",
+            "antiphon journal dump /var/lib/antiphon/kv --from 7 --bodies",
+            "antiphon journal repair /var/lib/antiphon/kv --yes",
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
@@ -326,8 +381,13 @@ mod tests {
             "antiphon child offline",
             "antiphon child weight a",
             "antiphon child weight a 10001",
+            "antiphon child add c",
+            "antiphon child add a/b/c 10.0.0.3:9100",
+            "antiphon child remove",
             "antiphon queue",
             "antiphon explain",
+            "antiphon journal",
+            "antiphon journal verify",
             "antiphon status --socket /a -c b",
         ] {
             assert!(parse(line).is_err(), "{line}");

@@ -7,9 +7,13 @@
 //! A key that does nothing in this version is refused, never ignored. Text is read by `table.rs`, values by
 //! `values.rs`, errors are drawn by `error.rs`; the members of this folder each read one section.
 
+mod child;
 mod cost;
+mod decisions;
+mod dump;
 mod error;
 mod group;
+mod keeping;
 mod listen;
 mod probe;
 mod rule;
@@ -28,13 +32,17 @@ use toml::de::DeTable;
 
 use self::error::{Problems, Wrong};
 use self::table::Table;
-use crate::action::{Dialect, RuleSet, Rules, words};
+use crate::action::{Class, Dialect, RuleSet, Rules, words};
 use crate::limits::GROUPS_MAX;
+use crate::mirror::OnFull;
 use crate::mirror::ack::Level;
 use crate::probe::Options;
-use crate::route::{self, ChildTimeouts, ListenerTable, Policy, ReadGate};
+use crate::route::{ChildTimeouts, ListenerTable, Policy, ReadGate};
 
+pub use self::child::Clash;
+pub use self::decisions::{ChildDecisions, Decisions, GroupDecisions};
 pub use self::error::{ConfigError, ConfigErrors};
+pub use cost::Cost;
 
 /// Where the administration socket is, unless the configuration says otherwise.
 pub const ADMIN_SOCKET_DEFAULT: &str = "/run/antiphon/admin.sock";
@@ -106,6 +114,7 @@ impl Config {
 
     /// `None` only with a problem reported.
     fn read(mut file: Table<'_>, problems: &mut Problems) -> Option<Self> {
+        let has_state = file.find("state").is_some();
         let admin = file.table(problems, "admin", "[admin]");
         let admin = admin.map(|table| settings::admin(table, problems));
         let workers = file.table(problems, "workers", "[workers]");
@@ -114,7 +123,7 @@ impl Config {
         let (timeouts, child_timeouts) =
             timeouts.map_or_else(settings::timeouts_default, |table| settings::timeouts(table, problems));
         let limits = file.table(problems, "limits", "[limits]");
-        let limits = limits.map(|table| settings::limits(table, problems));
+        let limits = limits.map(|table| settings::limits(table, has_state, problems));
         let log = file.table(problems, "log", "[log]");
         let log = log.map(|table| settings::log(table, problems));
 
@@ -139,7 +148,7 @@ impl Config {
         let groups = groups
             .into_iter()
             .take(GROUPS_MAX)
-            .map(|(name, table)| group::group(&name, table, child_timeouts, &addresses, problems))
+            .map(|(name, table)| group::group(&name, table, child_timeouts, &addresses, has_state, problems))
             .collect::<Vec<_>>();
         if let Some((place, address)) = admin.as_ref().and_then(|(admin, place)| Some((place.clone()?, admin.address?)))
         {
@@ -204,6 +213,10 @@ pub struct Group {
     pub rule_set: RuleSet,
     /// The group's own rules, then the built-in set, then what an unknown action is.
     pub rules: Arc<Rules>,
+    /// The group's own rules as the file has them, each as lines of TOML.
+    pub rules_written: Vec<String>,
+    /// What an action is that no rule knows.
+    pub unknown: Class,
     /// How the child of a read is chosen.
     pub policy: Policy,
     /// When a change is answered.
@@ -215,10 +228,18 @@ pub struct Group {
     pub live_wait: Duration,
     /// How far behind a child may be that serves reads.
     pub read_gate: ReadGate,
+    /// What is kept of changes, where there is a state directory.
+    pub keeping: Keeping,
     /// How long a read waits for a child that the gate lets serve it, before 503.
     pub read_wait: Duration,
-    /// The children, in the order of the file: the first is the primary. Never empty; names and addresses differ.
+    /// The children, in the order of their places, which is that of the file. Never empty; names, addresses and places
+    /// differ.
     pub children: Vec<Child>,
+    /// How many places the group has: those of the children, and some for children that are added while we run. At most
+    /// [`CHILDREN_MAX`](crate::limits::CHILDREN_MAX).
+    pub places: usize,
+    /// The place of the primary at the start: the first, unless it was decided otherwise.
+    pub primary: usize,
     /// How children are probed.
     pub probe: Options,
     /// `[group.NAME.timeouts]` over `[timeouts]`.
@@ -261,22 +282,32 @@ pub struct Child {
     pub location: Option<Box<str>>,
     /// How many actions it serves at once; 0: to be learnt.
     pub slots: u32,
+    /// Its number in the group, from 0: an engine's ID. Below [`Group::places`].
+    pub place: usize,
+    /// What an operator has ordered of it that the file has no key for.
+    pub ordered: Ordered,
 }
 
-/// `[group.NAME.cost]`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cost {
-    /// The model's own.
-    pub options: route::cost::Options,
-    /// Where this front stands: children of another location are dearer.
-    pub location: Option<Box<str>>,
+/// What an operator has ordered of a child, beside what the file can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ordered {
+    /// Whether it serves.
+    pub wanted: Wanted,
+    /// It was added while antiphon ran, and has not been attached yet.
+    pub needs_reseed: bool,
 }
 
-impl Cost {
-    /// Is a child of this location in another one than the front? Not where either is unknown.
-    #[must_use]
-    pub fn is_away(&self, location: Option<&str>) -> bool {
-        matches!((&self.location, location), (Some(own), Some(other)) if **own != *other)
+words! {
+    /// What an operator wants of a child.
+    #[derive(Default)]
+    Wanted {
+        /// It serves.
+        #[default]
+        Online = "online",
+        /// No reads, no probes; changes wait.
+        Offline = "offline",
+        /// No new reads; changes wait.
+        Draining = "draining",
     }
 }
 
@@ -368,6 +399,35 @@ pub struct Limits {
 pub struct State {
     /// The directory of all that is kept; absolute, never `/`. Ours alone: a second instance is refused.
     pub directory: PathBuf,
+    /// Octets of one group's journal.
+    pub journal_bytes_max: u64,
+    /// Take a file system that forgets what was synced, such as tmpfs.
+    pub any_file_system: bool,
+}
+
+/// What a group keeps of its changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keeping {
+    /// When it is known for good how far a child has come.
+    pub cursor_sync: CursorSync,
+    /// Octets on record that one child may be behind.
+    pub backlog_bytes_max: u64,
+    /// How old the oldest change may be that one child is owed.
+    pub backlog_age_max: Duration,
+    /// Beyond it, and where the journal is full.
+    pub on_full: OnFull,
+}
+
+words! {
+    /// `[group.NAME] cursor_sync`.
+    #[derive(Default)]
+    CursorSync {
+        /// With the next batch of changes: after a power cut what was confirmed since then is in doubt.
+        #[default]
+        Batch = "batch",
+        /// Before a change is sent that may not be sent again: costs a sync of the disk for each child.
+        Each = "each",
+    }
 }
 
 /// `[log]`; the command line wins.

@@ -6,16 +6,19 @@
 
 pub mod aci;
 pub mod admin;
+pub mod book;
 pub mod client;
 mod error;
 pub mod explain;
 pub mod front;
+mod keep;
 mod listen;
 pub mod metrics;
 pub mod names;
+pub mod order;
 mod own;
 pub mod queue;
-mod state;
+pub mod state;
 pub mod status;
 mod watch;
 
@@ -25,6 +28,7 @@ use std::path::PathBuf;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use admin::{ChildName, ChildVerb, Command};
+pub use book::{Book, Filed};
 pub use error::StartError;
 pub use explain::Question;
 pub use front::Front;
@@ -71,20 +75,18 @@ pub fn on_runtime<T>(
     tokio::task::LocalSet::new().block_on(&runtime, future)
 }
 
-async fn serve(config: Config, source: ConfigSource) -> Result<(), StartError> {
+async fn serve(mut config: Config, source: ConfigSource) -> Result<(), StartError> {
     let mut signals = Signals::new()?;
-    // Before anything that a second instance could disturb; held until the end.
-    let _home = match &config.state {
-        Some(state) => Some(Home::open(&state.directory).await?),
-        None => None,
-    };
+    let book = open_book(&mut config).await?;
     let mut admin = listen::Admin::bind(&config.admin)?;
-    let front = Front::start(&config).await?;
-    let desk = Desk { view: front.view.clone(), draining: Arc::new(AtomicBool::new(false)) };
+    let front = Front::start(&config, &book).await?;
+    let desk = Desk { view: front.view.clone(), draining: Arc::new(AtomicBool::new(false)), book };
     admin.serve(&desk);
     announce(&desk, &config, &source);
-    let watched = desk.view.clone();
-    tokio::task::spawn_local(async move { tokio::join!(names::watch(&watched), watch::watch(&watched)) });
+    let (watched, book) = (desk.view.clone(), desk.book.clone());
+    tokio::task::spawn_local(async move {
+        tokio::join!(names::watch(&watched), watch::watch(&watched), book::follow(&book, &watched))
+    });
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
     let asked = tokio::select! {
@@ -109,10 +111,27 @@ async fn serve(config: Config, source: ConfigSource) -> Result<(), StartError> {
         return Err(StartError::Worker(io::Error::other("a worker does not end")));
     }
     watch::tell_who_is_behind(&desk.view);
+    desk.book.note_primaries(&desk.view);
+    if let Err(error) = desk.book.keep().await {
+        tracing::error!(%error, "what was decided cannot be written: the next start does not know it");
+    }
     let outcome = front.join().map_err(StartError::Worker);
     drop(admin);
     tracing::info!("ended");
     outcome
+}
+
+/// Takes the state directory, and changes the configuration to what was decided before. First of all, before anything
+/// that a second instance could disturb; the directory is held as long as the book is.
+async fn open_book(config: &mut Config) -> Result<Arc<Book>, StartError> {
+    let Some(state) = config.state.clone() else { return Ok(Book::forgetful(config)) };
+    let home = Home::open(&state.directory).await?;
+    let mut decisions = state::read_decisions(&state.directory)?;
+    let filed = Filed::of(config);
+    for line in decisions.apply(config) {
+        tracing::warn!("{line}");
+    }
+    Ok(Book::new(filed, decisions, Some(home)))
 }
 
 /// The lines that every start leaves: what runs, on what, and what is not kept.
@@ -132,7 +151,12 @@ fn announce(desk: &Desk, config: &Config, source: &ConfigSource) {
     if let Some(why) = &view.fallback {
         tracing::warn!(why, "io_uring is not used");
     }
-    tracing::warn!("changes are kept {}", status::CHANGES_KEPT);
+    let kept = status::changes_kept(view);
+    if config.state.is_some() {
+        tracing::info!("changes are kept {kept}");
+    } else {
+        tracing::warn!("changes are kept {kept}");
+    }
 }
 
 struct Signals {

@@ -22,7 +22,7 @@ use self::store::Stores;
 use crate::config::{Config, DriverChoice};
 use crate::control::front::View;
 use crate::control::status::Status;
-use crate::control::{Front, StartError, on_runtime};
+use crate::control::{Book, Front, StartError, on_runtime};
 use crate::time;
 
 /// How the demo runs.
@@ -52,7 +52,8 @@ async fn demo(options: DemoOptions) -> Result<bool, StartError> {
     let doors = Doors { http: free(HTTP_PORT)?, aci: free(ACI_PORT)? };
     let text = configuration(&stores.addresses, doors, options.driver);
     let config = Config::parse(&text, "demo").map_err(|errors| StartError::Driver(errors.to_string()))?;
-    let front = Front::start(&config).await?;
+    let book = Book::forgetful(&config);
+    let front = Front::start(&config, &book).await?;
     say(&introduction(&front.view, &stores.addresses, doors));
     let good = match options.run_for {
         Some(span) => prove(&front.view, &stores, doors, span).await,
@@ -144,7 +145,7 @@ async fn watch(view: &View, stores: &Stores) {
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     loop {
-        let status = Status::of(view, false);
+        let status = Status::of(view, false, false);
         if redraw {
             let text: String = status.groups.iter().map(|group| format!("{group}\n")).collect();
             let text = text.trim_end();
@@ -227,12 +228,15 @@ async fn prove(view: &View, stores: &Stores, doors: Doors, span: Duration) -> bo
     let tasks = drive::traffic(doors, &tally);
     say("Reads and changes run.");
     sleep(span / 3).await;
-    say(&format!("{}\nServer b is stopped.", brief(&Status::of(view, false))));
+    say(&format!("{}\nServer b is stopped.", brief(&Status::of(view, false, false))));
     stores.stop_one(AWAY);
     sleep(span / 3).await;
     // What b has missed is replayed to it from the ring: nothing else can bring its cursor to the head again.
     let missed: u64 = view.mirrors.iter().map(|mirror| mirror.lag(AWAY)).sum();
-    say(&format!("{}\nServer b is started again; it has missed {missed} changes.", brief(&Status::of(view, false))));
+    say(&format!(
+        "{}\nServer b is started again; it has missed {missed} changes.",
+        brief(&Status::of(view, false, false))
+    ));
     stores.start_one(AWAY);
     sleep(span / 3).await;
     tally.enough.set(true);
@@ -241,7 +245,7 @@ async fn prove(view: &View, stores: &Stores, doors: Doors, span: Duration) -> bo
         let _ = task.await;
     }
     let caught_up = catch_up(view).await;
-    say(&brief(&Status::of(view, false)));
+    say(&brief(&Status::of(view, false, false)));
     let mut dumps = Vec::new();
     for address in &stores.addresses {
         dumps.push(drive::dump(*address).await);

@@ -51,15 +51,19 @@
 //! # Words, one meaning each
 //!
 //! *worker*: one core's thread. *driver*: an io_uring or epoll instance. *ring*: the broadcast ring of a group, never a
-//! driver. *child*: a server behind us. *group*: children that must stay identical. *primary*: the child that leads its
+//! driver. *child*: a server behind us, in a *place* of its group that it keeps; a place where nobody stands is *vacant*. *group*: children that must stay identical. *primary*: the child that leads its
 //! group under `failover`, and whose answer to a change is returned. *front*: one of our instances as a client sees it.
 //! *read*, *change*, *live change*: the classes of an action. *sequence*: numbers a change within an epoch. *cursor*:
 //! how far a reader of the ring has confirmed. *lane*: the one task that sends changes to a child. *ticket*: proof of
 //! admission. *level*: whose answers the client of a change waits for. *fate*: what became of a change at a child.
 //! *floor*: the sequence that a child must have applied to serve a read. *gathering*: the time in which the children get
-//! ready for a live change. *replay*: a lane reading behind the head. *probe*: a question about a child's health. *snapshot*: the
-//! routing table as of now. *pool*: idle connections to a child. *token*: what the
-//! child that starts an asynchronous action answers with; that child is its *issuer*. *chunk*: received octets where the kernel put them.
+//! ready for a live change. *replay*: a lane reading behind the head. *doubt*: a change that a child may have carried out or
+//! not, and that may not be sent again. *journal*: the durable record of a group's changes, in *segments*. *slot*: how far a
+//! child has come, as its lane writes it down. *mark*: what goes on record beside changes. *probe*: a question about a
+//! child's health. *snapshot*: the routing table as of now. *decision*: what an operator, or failover, has made otherwise
+//! than the configuration has it; the *book* holds all of them. *pool*: idle connections to a child. *token*: what the child
+//! that starts an asynchronous action answers with; that child is its *issuer*. *chunk*: received octets where the kernel
+//! put them.
 #![deny(unsafe_code)]
 
 pub mod action;

@@ -154,6 +154,10 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 pub const ALIASES_MAX: usize = 16;
 /// Children of a group. DAH allows 1,024 and advises 16.
 pub const CHILDREN_MAX: usize = 1024;
+/// Places of a group beside those of its configured children, for children that are added while we run. Each costs a
+/// lane, and a row in the table of every change.
+pub const SPARE_PLACES: usize = 16;
+const _: () = assert!(SPARE_PLACES < CHILDREN_MAX);
 /// Idle connections to one child, a worker.
 pub const POOL_IDLE_MAX: usize = 256;
 /// How long an idle connection to a child is kept. Below the usual keep-alive time of servers (Apache: 5 s).
@@ -284,6 +288,18 @@ pub const MARKS_PAUSE: Duration = Duration::from_millis(50);
 pub const RETENTION_LOOK: Duration = Duration::from_secs(1);
 /// Refused changes that are remembered for children that have yet to be sent them: 32 MiB.
 pub const VERDICTS_MAX: usize = 1 << 20;
+/// The largest changes that a segment holds at least: what is left over at its end is a part of it, not most.
+pub const SEGMENT_CHANGES_MIN: u64 = 4;
+/// What `action_bytes_max` may be with a journal: so many fit the largest segment.
+pub const ACTION_BYTES_KEPT_MAX: u64 = SEGMENT_BYTES_MAX / SEGMENT_CHANGES_MIN;
+/// Octets on record that one child may be behind, default: half of the journal, so that one child alone does not fill it.
+pub const BACKLOG_BYTES_MAX: u64 = JOURNAL_BYTES_MAX / 2;
+/// How old the oldest change may be that a child is owed, default: a weekend.
+pub const BACKLOG_AGE_MAX: Duration = Duration::from_secs(72 * 60 * 60);
+/// What a journal may be bounded to at least: some segments of the largest changes.
+pub const JOURNAL_BYTES_MIN: u64 = 4 * SEGMENT_BYTES;
+/// What a journal may be bounded to at most: a disk.
+pub const JOURNAL_BYTES_HARD_MAX: u64 = 16 * 1024 * 1024 * 1024 * 1024;
 /// Octets of changes that a lane behind the ring reads ahead, about.
 pub const PAST_BYTES: usize = 1024 * 1024;
 /// Children that the reply to a change tells by name; of more, only counts. A field with a thousand names would be larger
@@ -302,6 +318,45 @@ pub const SEQUENCER_STALL_TICK: Duration = Duration::from_millis(2);
 const _: () = assert!(LIVE_LAG_MAX < RING_SLOTS as u64 / 2, "a child that goes live is far from being overrun");
 const _: () = assert!(CHANGE_DEADLINE.as_secs() + CHANGE_GRACE.as_secs() < CHANGE_PATIENCE.as_secs());
 
+// === journal ===
+
+/// A segment of a journal, default: large enough that making one is rare, small enough that unlinking one is quick
+/// (measured: 32 to 46 ms where the file system discards).
+pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// The smallest segment: below it checkpoints would be most of what is written.
+pub const SEGMENT_BYTES_MIN: u64 = 16 * 1024;
+/// The largest segment: positions are remembered, lengths have 32 bits.
+pub const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// What a group's journal may take, default.
+pub const JOURNAL_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
+/// Segments that are held back for marks on a full disk, default.
+pub const JOURNAL_RESERVE_SEGMENTS: u64 = 2;
+/// Octets of a frame that is not a single large change ...
+pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
+/// ... and its records: a reader checks a frame whole before it believes any of it.
+pub const FRAME_RECORDS_MAX: usize = 1024;
+/// Encoded octets that are held before they are written: a batch may be larger than memory should be.
+pub const JOURNAL_BUFFER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A change's name on record, octets; a longer one is cut.
+pub const CHANGE_NAME_BYTES_MAX: usize = 256;
+/// A client's key, octets.
+pub const CLIENT_KEY_BYTES_MAX: usize = 255;
+/// Why a child's standing is what it is, octets on record; a longer text is cut.
+pub const WHY_BYTES_MAX: usize = 1024;
+/// Children that are no longer configured and still known by name: should they come back, they are known to have missed
+/// something.
+pub const FORMER_CHILDREN_MAX: usize = 256;
+/// Ranges that children had confirmed before they were attached anew. One an attach, and merged where they meet.
+pub const KEPT_RANGES_MAX: usize = 1024;
+/// Octets of frames between two places that are remembered, so that a reader need not walk a segment from its start.
+pub const PLACE_SPACING: u64 = 256 * 1024;
+/// How often the keeper tries again to make a segment on a full disk.
+pub const SEGMENT_RETRY: Duration = Duration::from_secs(1);
+
+const _: () = assert!(FRAME_BYTES_MAX <= JOURNAL_BUFFER_BYTES_MAX);
+const _: () = assert!(SEGMENT_BYTES_MAX < u32::MAX as u64);
+const _: () = assert!(ACTION_BYTES_MAX as u64 <= SEGMENT_BYTES / 4, "a change fits a segment with room to spare");
+
 // === control ===
 
 /// Connections that the kernel holds for a listener until a worker takes them; the kernel caps it at
@@ -317,6 +372,14 @@ pub const BIND_PAUSE: Duration = Duration::from_millis(100);
 pub const STATE_LOCK_LOOKS_MAX: u32 = 15;
 /// See [`STATE_LOCK_LOOKS_MAX`].
 pub const STATE_LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// Before what was decided is tried to be written again, after it could not be.
+pub const BOOK_RETRY: Duration = Duration::from_secs(10);
+/// Questions of clients that wait for the control thread.
+pub const OWN_QUESTIONS_MAX: usize = 1024;
+/// How long a client's question waits for the control thread: longer than a name may take to resolve and a disk to sync.
+pub const OWN_WAIT: Duration = Duration::from_secs(30);
+/// How long the answer to a removal waits until nothing is in flight to the child: its lane needs one turn.
+pub const LEAVE_WAIT: Duration = Duration::from_secs(2);
 /// Names of children are resolved again after this long: the usual time to live of a record that is meant to move.
 pub const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 /// How often we look whether a connect has failed, so that a child that moved is found soon.

@@ -40,6 +40,8 @@ mod levels;
 #[cfg(test)]
 mod model;
 mod past;
+#[cfg(test)]
+mod places;
 mod record;
 mod replay;
 mod ring;
@@ -238,6 +240,27 @@ pub enum Resolve {
     Lost = 2,
     /// Nobody knows, and twice does no harm.
     Resend = 3,
+}
+
+impl Resolve {
+    /// All of them, as an operator chooses among them.
+    pub const ALL: [Self; 3] = [Self::Applied, Self::Lost, Self::Resend];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Lost => "lost",
+            Self::Resend => "resend",
+        }
+    }
+
+    /// What a word means.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|resolve| resolve.as_str() == word)
+    }
 }
 
 /// A child's answer was not the one that won.

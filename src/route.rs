@@ -31,6 +31,7 @@ pub use address::Addresses;
 pub use budget::RetryBudget;
 pub use child::{Admin, Child, Counters, Identity, InFlight, Shown, Standing, Why};
 pub use chooser::Chooser;
+pub(crate) use group::NOT_ATTACHED;
 pub use group::{ChildTimeouts, GroupShared, GroupTable, Outcome, ReadGate};
 pub use health::{Health, Step};
 pub use policy::{Choice, Explanation, Judged, NoChoice, Policy, select};

@@ -63,6 +63,33 @@ fn the_readme_is_true() {
     assert_eq!((told.children[0].slots, &told.cost), (meant.children[0].slots, &meant.cost));
 }
 
+/// What is dumped is read as the same, and has every key of the README's list.
+#[test]
+fn a_dump_is_the_same_configuration() {
+    let readme = include_str!("../README.md");
+    let keys = readme.split("```toml\n").filter_map(|rest| rest.split("```").next());
+    let keys = keys.filter(|text| text.contains("[[listen]]  ")).last().expect("the list of keys");
+    let cases = files("good").into_iter().map(|file| fs::read_to_string(file).expect("a case can be read"));
+    for text in cases.chain([keys.to_owned()]) {
+        let config = Config::parse(&text, "file").unwrap_or_else(|errors| panic!("{errors}"));
+        let dump = config.dump();
+        let again = Config::parse(&dump, "dump").unwrap_or_else(|errors| panic!("{errors}\n{dump}"));
+        // The rules are compared as written; their numbers are the same all the same.
+        let (again_all, all) = (format!("{again:#?}"), format!("{config:#?}"));
+        let unlike: Vec<_> = again_all.lines().zip(all.lines()).filter(|(one, other)| one != other).collect();
+        assert!(unlike.is_empty() && again_all.len() == all.len(), "{unlike:?}\n{dump}");
+        assert_eq!(again.dump(), dump);
+    }
+    let dump = Config::parse(keys, "README.md").expect("a good one").dump();
+    let key_of = |line: &str| line.split_once(" = ").map(|(key, _)| key.to_owned());
+    let dumped: Vec<String> = dump.lines().filter_map(key_of).collect();
+    for line in keys.lines().filter(|line| !line.trim_start().starts_with('#')) {
+        if let Some(key) = key_of(line.trim_start()) {
+            assert!(dumped.contains(&key), "no `{key}` in the dump:\n{dump}");
+        }
+    }
+}
+
 /// A file that is cut anywhere is refused or taken, and never a panic.
 #[test]
 fn no_cut_of_a_file_panics() {

@@ -14,12 +14,13 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use support::aci::AciServer;
 use support::client::{self, Ask, Client};
 use support::message::Response;
-use support::proxy::{Proxy, Setup, assert_says, text};
-use support::{Driver, eventually, eventually_eq, for_each_driver};
+use support::proxy::{Proxy, Setup, Until, assert_says, text};
+use support::{Driver, TempDir, eventually, eventually_eq, for_each_driver};
 
 /// Two servers and a front that fails over.
 struct World {
@@ -297,27 +298,21 @@ fn what_is_wrong_with_an_order_is_said() {
                 "ERRORPARAMINVALID",
             ),
             ("/action=EngineManagement&EngineAction=SetPrimaryEngine&EngineID=0,1", 400, engine, "ERRORPARAMINVALID"),
+            ("/action=EngineManagement&EngineAction=EngineAdd&EngineHost=c", 400, engine, "ERRORPARAMMISSING"),
+            ("/action=EngineManagement&EngineAction=EngineEdit&EngineID=0", 400, engine, "ERRORPARAMMISSING"),
             (
-                "/action=EngineManagement&EngineAction=EngineAdd&EngineHost=c&EnginePort=1",
-                501,
+                "/action=EngineManagement&EngineAction=EngineEdit&EngineID=9&EnginePort=1",
+                400,
                 engine,
-                "ERRORNOTIMPLEMENTED",
+                "ERRORPARAMINVALID",
             ),
-            (
-                "/action=EngineManagement&EngineAction=EngineEdit&EngineID=0&EnginePort=1",
-                501,
-                engine,
-                "ERRORNOTIMPLEMENTED",
-            ),
-            ("/action=EngineManagement&EngineAction=EngineRemove&EngineID=0", 501, engine, "ERRORNOTIMPLEMENTED"),
+            ("/action=EngineManagement&EngineAction=EngineRemove", 400, engine, "ERRORPARAMMISSING"),
             ("/action=DAHFlushQueue", 400, "DAHFLUSHQUEUE", "ERRORPARAMMISSING"),
             ("/action=DAHFlushQueue&Engine=0", 409, "DAHFLUSHQUEUE", "ERRORSTATE"),
             ("/action=DAHReadQueue&Engine=7", 400, "DAHREADQUEUE", "ERRORPARAMINVALID"),
         ] {
             assert_error(&world.ask(target), status, action, code);
         }
-        let add = world.ask("/action=EngineManagement&EngineAction=EngineAdd&EngineHost=c&EnginePort=1");
-        assert_says(&add.text(), &["not in this version: edit the configuration and restart"]);
         world.must("/action=EngineManagement&EngineAction=PowerDown&EngineID=0");
         let ping = world.ask("/action=EngineManagement&EngineAction=Ping&EngineID=0");
         assert_error(&ping, 409, engine, "ERRORSTATE");
@@ -530,6 +525,67 @@ fn show_status_tells_the_truth_through_a_failover() {
         read(&world);
         assert_eq!(world.children[0].reads().len(), before + 1, "until it is told to lead");
     });
+}
+
+#[test]
+fn show_status_tells_the_truth_after_restarts() {
+    for_each_driver(|driver| {
+        let directory = TempDir::new("dah-state");
+        let kept = text(&directory.join("antiphon").to_string_lossy());
+        let mut world = World::with(driver, |setup| setup.set("state", "directory", kept.clone()));
+        let read = |world: &World| assert_eq!(world.ask("/action=Query&Text=x").status(), 200);
+        world.children[0].stop();
+        eventually("the second leads", || {
+            read(&world);
+            let shown = world.show();
+            (shown.primary == "1" && shown.statuses() == ["down", "online"]).then_some(())
+        });
+        // The first is still away: killed or stopped, the next start finds that out by itself, and who leads is known.
+        for how in ["kill", "stop"] {
+            end(&mut world, how);
+            world.proxy.start_again(Until::Answering);
+            eventually_eq("the second leads again", &("1".to_owned(), ["down", "online"].map(str::to_owned)), || {
+                let shown = world.show();
+                (shown.primary.clone(), shown.statuses().map(str::to_owned))
+            });
+            read(&world);
+        }
+        // It returns, and stands by, also for the next starts.
+        world.children[0].start_again();
+        for how in ["kill", "stop"] {
+            eventually_eq("both are there", &["online".to_owned(), "online".to_owned()], || {
+                world.show().statuses().map(str::to_owned)
+            });
+            end(&mut world, how);
+            world.proxy.start_again(Until::Ready);
+            assert_eq!(world.show().primary, "1");
+            let before = world.children[0].reads().len();
+            (0..3).for_each(|_| read(&world));
+            assert_eq!(world.children[0].reads().len(), before, "it serves no reads");
+        }
+        // Until it is told to lead, which holds as well.
+        world.must("/action=EngineManagement&EngineAction=SetPrimaryEngine&EngineID=0");
+        world.must("/action=EngineManagement&EngineAction=PowerDown&EngineID=1");
+        for how in ["kill", "stop"] {
+            end(&mut world, how);
+            world.proxy.start_again(Until::Ready);
+            let shown = world.show();
+            assert_eq!((shown.primary.as_str(), shown.statuses()), ("0", ["online", "offline"]));
+            read(&world);
+        }
+        world.must("/action=EngineManagement&EngineAction=PowerUp&EngineID=1");
+        world.proxy.wait_child_state("b", "up");
+    });
+}
+
+/// Ends the front: by kill -9, or as an operator stops it.
+#[track_caller]
+fn end(world: &mut World, how: &str) {
+    if how == "kill" {
+        return world.proxy.kill();
+    }
+    world.proxy.signal(Signal::TERM);
+    assert!(world.proxy.wait_exit().success(), "{}", world.proxy.log());
 }
 
 // === the Java client ===

@@ -11,7 +11,8 @@ use super::name::ActionName;
 use super::params::is_token;
 use super::pattern::Pattern;
 use super::{
-    Asked, Class, Dialect, Inject, Origin, Precondition, RuleSet, UnknownOutcome, Validators, Verdict, aci, http,
+    Asked, Class, Dialect, Inject, OnUnknown, Origin, Precondition, RuleSet, UnknownOutcome, Validators, Verdict, aci,
+    http,
 };
 use crate::error::Fault;
 use crate::limits::{RULE_CONDITIONS_MAX, RULES_MAX};
@@ -33,6 +34,7 @@ pub struct Rule {
     class: Class,
     safe: bool,
     unknown_outcome: UnknownOutcome,
+    on_unknown: OnUnknown,
     applied: Arc<[u16]>,
     validators: Validators,
     refusal: Fault,
@@ -178,6 +180,7 @@ impl Rule {
             class,
             safe: false,
             unknown_outcome,
+            on_unknown: OnUnknown::default(),
             applied: Arc::from([]),
             validators: Validators::Differ,
             refusal: Fault::ActionRefused,
@@ -197,6 +200,13 @@ impl Rule {
     #[must_use]
     pub const fn with_unknown_outcome(mut self, unknown_outcome: UnknownOutcome) -> Self {
         self.unknown_outcome = unknown_outcome;
+        self
+    }
+
+    /// What ends a doubt that all children share.
+    #[must_use]
+    pub const fn with_on_unknown(mut self, on_unknown: OnUnknown) -> Self {
+        self.on_unknown = on_unknown;
         self
     }
 
@@ -307,6 +317,12 @@ impl Rule {
         self.unknown_outcome
     }
 
+    /// What ends a doubt that all children share.
+    #[must_use]
+    pub const fn on_unknown(&self) -> OnUnknown {
+        self.on_unknown
+    }
+
     /// Statuses that mean "applied before" when a change was sent again.
     #[must_use]
     pub const fn applied(&self) -> &Arc<[u16]> {
@@ -341,6 +357,7 @@ impl Rule {
         self.class == other.class
             && self.safe == other.safe
             && self.unknown_outcome == other.unknown_outcome
+            && self.on_unknown == other.on_unknown
             && self.applied == other.applied
             && self.validators == other.validators
             && self.refusal == other.refusal

@@ -1,4 +1,5 @@
-//! `antiphon check`: a configuration judged, and requests classified by it, with nothing started.
+//! `antiphon check` and `antiphon dump-config`: a configuration judged, requests classified by it, and what was decided
+//! beside it, with nothing started.
 //!
 //! Also where every other verb gets its configuration from ([`read`]).
 
@@ -10,7 +11,8 @@ use std::process::ExitCode;
 
 use super::{EXIT_CONFIG, complain, say};
 use crate::action::explain;
-use crate::config::Config;
+use crate::config::{Config, Decisions};
+use crate::control::state;
 use crate::limits::CONFIG_BYTES_MAX;
 
 /// Reads and judges a configuration; what is wrong with it is told to stderr.
@@ -48,7 +50,14 @@ pub(super) fn run(path: &Path, requests: &[String], group: Option<&str>) -> Exit
         Err(code) => return code,
     };
     if requests.is_empty() {
+        let decisions = match decisions(&config) {
+            Ok(decisions) => decisions,
+            Err(code) => return code,
+        };
         say(&config.summary());
+        for line in decisions.against(&config) {
+            say(&format!("decided  {line}\n"));
+        }
         say(&format!("{} is good\n", path.display()));
         return ExitCode::SUCCESS;
     }
@@ -70,4 +79,26 @@ pub(super) fn run(path: &Path, requests: &[String], group: Option<&str>) -> Exit
     }
     say(&out);
     ExitCode::SUCCESS
+}
+
+/// Prints the configuration with all that was decided, as a configuration.
+pub(super) fn dump(path: &Path) -> ExitCode {
+    let (mut config, mut decisions) = match read(path).and_then(|config| Ok((decisions(&config)?, config))) {
+        Ok((decisions, config)) => (config, decisions),
+        Err(code) => return code,
+    };
+    for line in decisions.apply(&mut config) {
+        complain(line);
+    }
+    say(&config.dump());
+    ExitCode::SUCCESS
+}
+
+/// What was decided while antiphon ran; nothing, where nothing is kept. What is wrong with it is told to stderr.
+fn decisions(config: &Config) -> Result<Decisions, ExitCode> {
+    let Some(state) = &config.state else { return Ok(Decisions::default()) };
+    state::read_decisions(&state.directory).map_err(|error| {
+        complain(error);
+        ExitCode::from(EXIT_CONFIG)
+    })
 }

@@ -48,11 +48,16 @@ pub(super) fn child(socket: &SocketArgs, verb: ChildVerb) -> ExitCode {
         ChildVerb::Ls => Command::ChildList,
         ChildVerb::Offline(arg) => Command::Child(arg.child, Order::Offline),
         ChildVerb::Online(arg) => Command::Child(arg.child, Order::Online),
+        ChildVerb::Drain(arg) => Command::Child(arg.child, Order::Drain),
         ChildVerb::Primary(arg) => Command::Child(arg.child, Order::Primary),
         ChildVerb::Attach(arg) => Command::Child(arg.child, Order::Attach),
         ChildVerb::Weight { child, weight } => Command::Child(child.child, Order::Weight(weight)),
         ChildVerb::Probe(arg) => Command::Child(arg.child, Order::Probe),
+        ChildVerb::Resolve { child, how } => Command::Child(child.child, Order::Resolve(how)),
         ChildVerb::Flush(arg) => Command::Child(arg.child, Order::Flush),
+        ChildVerb::Add(args) => Command::Child(args.child.child, Order::Add(args.address.into())),
+        ChildVerb::Edit(args) => Command::Child(args.child.child, Order::Edit(args.address.into())),
+        ChildVerb::Remove(arg) => Command::Child(arg.child, Order::Remove),
     };
     call(socket, &command)
 }

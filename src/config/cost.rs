@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::Cost;
 use super::error::{Problems, Wrong};
 use super::table::Table;
 use super::values::{Judged, duration, plain};
@@ -16,6 +15,23 @@ const SPILL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10)
 const SLOW_START: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(900);
 /// The parameter by which an ACI client says how much it wants.
 const ACI_SIZE_PARAMETER: &str = "MaxResults";
+
+/// What a group's predictive policy is told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cost {
+    /// The model's own.
+    pub options: Options,
+    /// Where this front stands: children of another location are dearer.
+    pub location: Option<Box<str>>,
+}
+
+impl Cost {
+    /// Is a child of this location in another one than the front? Not where either is unknown.
+    #[must_use]
+    pub fn is_away(&self, location: Option<&str>) -> bool {
+        matches!((&self.location, location), (Some(own), Some(other)) if **own != *other)
+    }
+}
 
 /// What the table says, over the dialect's defaults; `table` may be missing.
 pub(super) fn cost(table: Option<Table<'_>>, dialect: Dialect, problems: &mut Problems) -> Cost {

@@ -1,25 +1,23 @@
-//! `[group.NAME]` with its children.
+//! `[group.NAME]`. Its children are read by `child.rs`, its rules by `rule.rs`.
 
-use std::net::{IpAddr, SocketAddr};
-use std::ops::{Range, RangeInclusive};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use toml::Spanned;
-use toml::de::DeValue;
 
 use super::error::{Problems, Wrong};
+use super::keeping::keeping;
 use super::settings::{TIMEOUT, WAIT, child_timeouts};
 use super::table::Table;
-use super::values::{HostPort, Judged, duration, host_port, integer, name, plain, text, word};
-use super::{AciErrors, Child, Group, cost, probe, rule};
+use super::values::{duration, integer, name, word};
+use super::{AciErrors, Group, child, cost, probe, rule};
 use crate::action::{Class, Dialect, RuleSet, Rules};
-use crate::limits::{ALIASES_MAX, CHANGE_DEADLINE, CHILDREN_MAX, SLOTS_MAX, WEIGHT_MAX};
+use crate::limits::{CHANGE_DEADLINE, CHILDREN_MAX};
 use crate::mirror::ack::Level;
 use crate::route::{ChildTimeouts, Policy, ReadGate};
 
-/// A child's weight unless it has one: hundredths of an ordinary child read well.
-const WEIGHT_DEFAULT: u64 = 100;
 /// As in the specification of acknowledgements: half of what clients that give up after 10 s wait.
 const WRITE_DEADLINE_DEFAULT: Duration = Duration::from_secs(5);
 /// Every other change waits so long behind a live one whose children do not get ready: a moment, not a time-out.
@@ -37,6 +35,7 @@ pub(super) fn group(
     mut table: Table<'_>,
     timeouts: ChildTimeouts,
     listeners: &[Spanned<SocketAddr>],
+    has_state: bool,
     problems: &mut Problems,
 ) -> Option<Group> {
     let group_name = name(name_found.get_ref()).map_err(|wrong| problems.push(name_found.span(), wrong)).ok();
@@ -51,6 +50,7 @@ pub(super) fn group(
     let rule_set = rule_set(&mut table, dialect, problems);
     let unknown = table.or(problems, "unknown", Class::Change, rule::class);
     let own_rules = table.tables(problems, "rule", &format!("[[{title}.rule]]"));
+    let rules_written = own_rules.iter().map(Table::written).collect();
     let own_rules = rule::rules(own_rules, dialect, problems);
     let rules = Rules::new(dialect, rule_set, own_rules, unknown)
         .map_err(|error| {
@@ -67,6 +67,7 @@ pub(super) fn group(
     let write_deadline = table.or(problems, "write_deadline", WRITE_DEADLINE_DEFAULT, duration(TIMEOUT));
     let live_wait = table.or(problems, "live_wait", LIVE_WAIT_DEFAULT, duration(LIVE_WAIT));
     let read_gate = read_gate(&mut table, problems);
+    let keeping = keeping(&mut table, has_state, problems);
     let read_wait = table.or(problems, "read_wait", READ_WAIT_DEFAULT, duration(WAIT));
 
     let aci_errors = if dialect == Dialect::Aci {
@@ -93,7 +94,7 @@ pub(super) fn group(
     }
 
     let child_tables = table.tables(problems, "child", &format!("[[{title}.child]]"));
-    let children = children(child_tables, &table, dialect, listeners, problems);
+    let children = child::children(child_tables, &table, dialect, listeners, problems);
     if let Level::Quorum(count) = &mut ack {
         *count = match quorum {
             Some(found) if *found.get_ref() > children.len() as u64 && !children.is_empty() => {
@@ -113,12 +114,17 @@ pub(super) fn group(
         dialect,
         rule_set,
         rules: Arc::new(rules?),
+        rules_written,
+        unknown,
         policy,
         ack,
         write_deadline,
         live_wait,
         read_gate,
+        keeping,
         read_wait,
+        places: child::places(children.len()),
+        primary: 0,
         children,
         probe,
         timeouts: own,
@@ -168,122 +174,4 @@ fn rule_set(table: &mut Table<'_>, dialect: Dialect, problems: &mut Problems) ->
         }
         _ => found.into_inner(),
     }
-}
-
-fn children(
-    tables: Vec<Table<'_>>,
-    group: &Table<'_>,
-    dialect: Dialect,
-    listeners: &[Spanned<SocketAddr>],
-    problems: &mut Problems,
-) -> Vec<Child> {
-    if tables.is_empty() {
-        let message = format!("{} has no child", group.title());
-        let title = group.title().trim_matches(['[', ']']);
-        let help = format!("add [[{title}.child]] with `name = \"a\"` and `address = \"10.0.0.1:9100\"`");
-        problems.push(group.span(), Wrong::new(message, help));
-    }
-    if let Some(surplus) = tables.get(CHILDREN_MAX) {
-        problems.push(surplus.span(), Wrong::new(format!("more than {CHILDREN_MAX} children"), "divide the group"));
-    }
-    let mut children: Vec<Child> = Vec::with_capacity(tables.len());
-    for table in tables.into_iter().take(CHILDREN_MAX) {
-        let Some((child, places)) = child(table, dialect, problems) else { continue };
-        if children.iter().any(|other| other.name == child.name) {
-            let message = format!("this group has a child {:?} already", child.name);
-            problems.push(places.name, Wrong::new(message, "give each child a name of its own"));
-        }
-        if let Some(twin) = children.iter().find(|other| other.host == child.host && other.port == child.port) {
-            let message = format!("child {:?} has this address already", twin.name);
-            problems.push(places.address.clone(), Wrong::new(message, "every change would reach that server twice"));
-        }
-        if let Some((name, alias)) = children.iter().find_map(|other| shared_name(&child, other)) {
-            let message = format!("child {name:?} goes by {alias} already");
-            let help = "a token that names it could belong to either child: give each names of its own";
-            problems.push(places.alias.unwrap_or_else(|| places.address.clone()), Wrong::new(message, help));
-        }
-        if let Some(own) = listeners.iter().find(|own| is_self(&child, *own.get_ref())) {
-            let message = format!("this is our own listener {}", own.get_ref());
-            problems.push(places.address, Wrong::new(message, "name the server behind us, not antiphon itself"));
-        }
-        children.push(child);
-    }
-    children
-}
-
-/// Where a child's keys are.
-struct Places {
-    name: Range<usize>,
-    address: Range<usize>,
-    alias: Option<Range<usize>>,
-}
-
-fn child(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Option<(Child, Places)> {
-    let found = table.required(problems, "name", "add `name = \"a\"`", text);
-    let name =
-        found.as_ref().and_then(|found| name(found.get_ref()).map_err(|wrong| problems.push(found.span(), wrong)).ok());
-    let address = table.required(problems, "address", "add `address = \"10.0.0.1:9100\"`", host_port);
-    let weight = table.or(problems, "weight", WEIGHT_DEFAULT, integer(0..=u64::from(WEIGHT_MAX)));
-    let location = table.optional(problems, "location", plain).map(|location| (*location.get_ref()).into());
-    let slots = table.or(problems, "slots", 0, integer(0..=u64::from(SLOTS_MAX)));
-    let alias = match dialect {
-        Dialect::Aci => table.optional(problems, "alias", aliases),
-        Dialect::Http => {
-            let message = "`alias` is of the dialect \"aci\", and this group speaks \"http\"";
-            table.misfit(problems, "alias", message, "remove it: there are no tokens here");
-            None
-        }
-    };
-    table.finish(problems);
-    let (address, places) = {
-        let address = address?;
-        let places = Places { name: found?.span(), address: address.span(), alias: alias.as_ref().map(Spanned::span) };
-        (address.into_inner(), places)
-    };
-    let child = Child {
-        name: name?.into(),
-        authority: authority(&address),
-        aliases: alias.map_or_else(Box::default, |alias| alias.into_inner().iter().map(authority).collect()),
-        host: address.host.into(),
-        port: address.port,
-        weight: weight as u32,
-        location,
-        slots: slots as u32,
-    };
-    Some((child, places))
-}
-
-/// `alias`: what a child is called in its tokens beside its address.
-fn aliases(value: &DeValue<'_>) -> Judged<Vec<HostPort>> {
-    let array = value.as_array().filter(|array| array.len() <= ALIASES_MAX).ok_or_else(|| {
-        let message = format!("not an array of at most {ALIASES_MAX} names");
-        Wrong::new(message, "write alias = [\"10.2.105.34:1234\"]: the addresses that the child puts into its tokens")
-    })?;
-    array.iter().map(|item| host_port(item.get_ref())).collect()
-}
-
-/// As the operator is shown it: IPv6 in brackets.
-fn authority(address: &HostPort) -> Box<str> {
-    match address {
-        HostPort { host, port } if host.contains(':') => format!("[{host}]:{port}").into(),
-        HostPort { host, port } => format!("{host}:{port}").into(),
-    }
-}
-
-/// The other child's name, and by what both go in tokens, if there is such a thing: an alias of one, for two addresses
-/// that are equal have been reported.
-fn shared_name<'c>(child: &'c Child, other: &'c Child) -> Option<(&'c str, &'c str)> {
-    let mine = || child.aliases.iter().chain([&child.authority]);
-    let found = mine().find(|name| other.aliases.contains(name));
-    let found = found.or_else(|| child.aliases.iter().find(|name| **name == other.authority));
-    found.map(|name| (&*other.name, &**name))
-}
-
-/// Is this child one of our listeners? Only what the text tells: names are not resolved, save `localhost`.
-fn is_self(child: &Child, listener: SocketAddr) -> bool {
-    let local = match child.host.parse::<IpAddr>() {
-        Ok(address) => address == listener.ip() || (listener.ip().is_unspecified() && address.is_loopback()),
-        Err(_) => &*child.host == "localhost" && (listener.ip().is_unspecified() || listener.ip().is_loopback()),
-    };
-    local && child.port == listener.port()
 }

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 use super::error::{Problems, Wrong};
 use super::table::Table;
 use super::values::{Judged, boolean, integer, list, plain, text, word};
-use crate::action::{Class, Dialect, Inject, Rule, RuleError, UnknownOutcome, Validators, digits};
+use crate::action::{Class, Dialect, Inject, OnUnknown, Rule, RuleError, UnknownOutcome, Validators, digits};
 
 const OUTCOMES_LATER: &[(&str, &str)] = &[("conditional", ONCE), ("key", ONCE), ("probe", ONCE), ("cooperative", ONCE)];
 const ACTION_HELP: &str = "write `action = \"NAME\"`, with `*` for any letters";
@@ -36,7 +36,7 @@ fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opti
 
     // What is said of an outcome fits changes only; what may be retried, reads only.
     if class.is_some_and(|class| class != Class::Change) {
-        for key in ["unknown_outcome", "applied"] {
+        for key in ["unknown_outcome", "on_unknown", "applied"] {
             table.misfit(problems, key, "only a change that may wait is sent again", "remove it");
         }
         table.misfit(problems, "validators", "only a change is refused for a condition", "remove it");
@@ -47,6 +47,15 @@ fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opti
     let outcomes = word("outcomes", UnknownOutcome::ALL, UnknownOutcome::as_str, OUTCOMES_LATER);
     let outcome = table.optional(problems, "unknown_outcome", outcomes);
     let outcome = outcome.map(Spanned::into_inner);
+    let words = word("ends of a doubt", OnUnknown::ALL, OnUnknown::as_str, &[]);
+    let on_unknown = table.optional(problems, "on_unknown", words);
+    if let Some(found) = &on_unknown
+        && class == Some(Class::Change)
+        && outcome == Some(UnknownOutcome::Idempotent)
+    {
+        let message = "`on_unknown` is about a change that may not be sent again, and this one may";
+        problems.push(found.span(), Wrong::new(message, "remove it"));
+    }
     let applied = table.optional(problems, "applied", list(integer(100..=599)));
     if let Some(applied) = &applied
         && class == Some(Class::Change)
@@ -71,6 +80,9 @@ fn rule(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opti
     let mut rule = bare?;
     if let Some(outcome) = outcome {
         rule = rule.with_unknown_outcome(outcome);
+    }
+    if let Some(on_unknown) = on_unknown {
+        rule = rule.with_on_unknown(on_unknown.into_inner());
     }
     if let Some(applied) = applied {
         let statuses: Vec<u16> = applied.into_inner().into_iter().map(|status| status as u16).collect();

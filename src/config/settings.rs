@@ -166,7 +166,7 @@ pub(super) fn child_timeouts(table: &mut Table<'_>, default: ChildTimeouts, prob
 }
 
 /// `[limits]`. A change must fit everything it passes through.
-pub(super) fn limits(mut table: Table<'_>, problems: &mut Problems) -> Limits {
+pub(super) fn limits(mut table: Table<'_>, has_state: bool, problems: &mut Problems) -> Limits {
     let default = Limits::default();
     let mut budget = |key, least: u64, default: usize| {
         let found = table.optional(problems, key, size(least..=limits::BUDGET_BYTES_MAX))?;
@@ -198,6 +198,12 @@ pub(super) fn limits(mut table: Table<'_>, problems: &mut Problems) -> Limits {
             integer(16..=limits::CONNECTIONS_MAX as u64),
         ) as usize,
     };
+    if let Some((span, octets)) = action.clone().filter(|_| has_state)
+        && octets as u64 > limits::ACTION_BYTES_KEPT_MAX
+    {
+        let message = format!("a journal keeps changes of at most {}", Octets(limits::ACTION_BYTES_KEPT_MAX));
+        problems.push(span, Wrong::new(message, "lower it: that is what [state] can keep"));
+    }
     // Entry, head and all, must fit the ring.
     let entry_max = limits.action_bytes_max.saturating_add(limits::REQUEST_HEAD_BYTES_MAX);
     for (name, found, whole) in [
@@ -238,6 +244,9 @@ pub(super) fn log(mut table: Table<'_>, problems: &mut Problems) -> Log {
 /// `[state]`. `None` only with a problem reported.
 pub(super) fn state(mut table: Table<'_>, problems: &mut Problems) -> Option<State> {
     let directory = table.required(problems, "directory", "add `directory = \"/var/lib/antiphon\"`", plain);
+    let journal_bytes = limits::JOURNAL_BYTES_MIN..=limits::JOURNAL_BYTES_HARD_MAX;
+    let journal_bytes_max = table.or(problems, "journal_bytes_max", limits::JOURNAL_BYTES_MAX, size(journal_bytes));
+    let any_file_system = table.or(problems, "any_file_system", false, boolean);
     table.finish(problems);
     let directory = directory?;
     let path = PathBuf::from(*directory.get_ref());
@@ -253,5 +262,5 @@ pub(super) fn state(mut table: Table<'_>, problems: &mut Problems) -> Option<Sta
         problems.push(directory.span(), Wrong::new(message, help));
         return None;
     }
-    Some(State { directory: path })
+    Some(State { directory: path, journal_bytes_max, any_file_system })
 }

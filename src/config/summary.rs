@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::values::{Octets, Spelled};
-use super::{Config, DriverChoice, Group, Listener};
+use super::{Config, CursorSync, DriverChoice, Group, Keeping, Listener};
 use crate::action::Dialect;
 use crate::mirror::ack::Level;
 use crate::route::{HostPattern, ReadGate};
@@ -96,8 +96,25 @@ impl Config {
         let probe = &group.probe;
         let (up, down) = (Spelled(probe.interval_up), Spelled(probe.interval_down));
         writeln!(out, "         probe {}, every {up} when up and idle, {down} when down", probe.request)?;
-        let ring = Octets(self.limits.ring_bytes_max as u64);
-        writeln!(out, "         changes are kept in memory only, the last {ring}; a restart loses them")?;
+        match &self.state {
+            None => {
+                let ring = Octets(self.limits.ring_bytes_max as u64);
+                writeln!(out, "         changes are kept in memory only, the last {ring}; a restart loses them")?;
+            }
+            Some(state) => {
+                let Keeping { backlog_bytes_max, backlog_age_max, on_full, cursor_sync } = group.keeping;
+                let (all, one) = (Octets(state.journal_bytes_max), Octets(backlog_bytes_max));
+                writeln!(
+                    out,
+                    "         changes are kept in a journal of at most {all}, for a child at most {one} and {}, then {}",
+                    Spelled(backlog_age_max),
+                    on_full.as_str()
+                )?;
+                if cursor_sync == CursorSync::Each {
+                    writeln!(out, "         a change that may not be sent again waits for a sync for each child")?;
+                }
+            }
+        }
         for (index, child) in group.children.iter().enumerate() {
             write!(out, "  child  {} {} weight {}", child.name, child.authority, child.weight)?;
             if !child.aliases.is_empty() {

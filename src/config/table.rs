@@ -39,6 +39,15 @@ impl<'t> Table<'t> {
         self.span.clone()
     }
 
+    /// All of it as lines of TOML, in the order of the file, as the file means it.
+    pub(super) fn written(&self) -> String {
+        let mut keys: Vec<_> = self.map.iter().collect();
+        keys.sort_by_key(|(key, _)| key.span().start);
+        keys.into_iter()
+            .map(|(key, value)| format!("{} = {}\n", key_written(key.get_ref()), written(value.get_ref())))
+            .collect()
+    }
+
     /// The value of `key`, which is thereby known.
     pub(super) fn find(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
         if !self.known.contains(&key) {
@@ -185,4 +194,37 @@ impl<'t> Table<'t> {
 fn not_a_table(key: &str, found: &DeValue<'_>, title: &str) -> Wrong {
     let message = format!("`{}` is {} where a table belongs", key.escape_debug(), kind(found));
     Wrong::new(message, format!("write `{title}` on a line of its own, and its keys below"))
+}
+
+/// A string as TOML writes it.
+pub(super) fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// A key as TOML writes it: bare where it may be.
+pub(super) fn key_written(key: &str) -> String {
+    let bare = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'_' | b'-');
+    if !key.is_empty() && key.bytes().all(bare) { key.to_owned() } else { quoted(key) }
+}
+
+fn written(value: &DeValue<'_>) -> String {
+    let list = |items: Vec<String>| items.join(", ");
+    match value {
+        DeValue::String(text) => quoted(text),
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| number.as_str().to_owned(), |number| number.to_string()),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(truth) => truth.to_string(),
+        DeValue::Datetime(date) => date.to_string(),
+        DeValue::Array(array) => format!("[{}]", list(array.iter().map(|item| written(item.get_ref())).collect())),
+        DeValue::Table(map) => {
+            let mut keys: Vec<_> = map.iter().collect();
+            keys.sort_by_key(|(key, _)| key.span().start);
+            let pair = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+                let key: &std::borrow::Cow<'_, str> = key.get_ref();
+                format!("{} = {}", key_written(key), written(value.get_ref()))
+            };
+            format!("{{ {} }}", list(keys.into_iter().map(pair).collect()))
+        }
+    }
 }

@@ -14,7 +14,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
 
-use super::admin::{ChildVerb, Desk, NotAnOrder, Refused};
+use super::admin::Desk;
+use super::order::{ChildVerb, NotAnOrder, Refused};
 use crate::action::{Asked, Parameters};
 use crate::http::aci::{Element, Format, Trouble, envelope, error_envelope};
 use crate::http::http_date;
@@ -46,45 +47,64 @@ enum Engine {
     Show,
     /// An order, for each engine that is named.
     Order(ChildVerb),
-    /// What is fixed while we run.
-    Fixed,
+    /// A new one.
+    Add,
+    /// Another address for one.
+    Edit,
 }
 
-const NOT_YET: &str = "not in this version: edit the configuration and restart";
+/// The data of an answer, or why there is none.
+pub(super) type Outcome = Result<Vec<Element>, Refusal>;
 
 /// Carries out an action; the data of its answer.
 ///
 /// # Errors
 /// Why not, for the client.
-pub(super) fn carry_out(
+pub(super) async fn carry_out(
     desk: &Desk,
     action: &str,
     parameters: &Parameters,
     scope: Scope,
     may_order: bool,
     by: &str,
-) -> Result<Vec<Element>, Refusal> {
+) -> Outcome {
     let view = &desk.view;
     let group = || group(desk, parameters, scope);
-    let order = |group: &GroupTable, engines: &[Arc<Child>], verb| {
-        if !may_order {
-            return Err(Refusal::forbidden("orders need the field `Antiphon-Admin: 1` here".to_owned()));
-        }
-        let order = |child: &Arc<Child>| desk.order(Some(&group.name), &child.name(), verb, by);
-        engines.iter().map(|child| Ok(Element::text("result", order(child)?).listed())).collect()
-    };
+    let asker = Asker { desk, may_order, by };
     match action.to_ascii_lowercase().as_str() {
         "enginemanagement" => {
             let group = group()?;
             match engine_action(parameters)? {
-                Engine::Show => Ok(show::status(view, &group)),
-                Engine::Fixed => Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "ERRORNOTIMPLEMENTED", NOT_YET)),
+                Engine::Show => {
+                    desk.keep_primaries().await;
+                    Ok(show::status(view, &group))
+                }
+                Engine::Add => {
+                    let name = one(parameters, "EngineName")?.unwrap_or_default();
+                    let (host, port) = (one(parameters, "EngineHost")?, one(parameters, "EnginePort")?);
+                    let (Some(host), Some(port)) = (host, port) else {
+                        return Err(Refusal::missing("EngineAdd needs EngineHost and EnginePort".to_owned()));
+                    };
+                    asker.place(&group, name, &ChildVerb::Add(address(host, port).into())).await
+                }
+                Engine::Edit => {
+                    let [engine] = &*named(&group, parameters, &["EngineID"])? else {
+                        return Err(Refusal::invalid("two engines cannot have one address: name one engine"));
+                    };
+                    let (host, port) = (one(parameters, "EngineHost")?, one(parameters, "EnginePort")?);
+                    if host.is_none() && port.is_none() {
+                        return Err(Refusal::missing("EngineEdit needs EngineHost, EnginePort or both".to_owned()));
+                    }
+                    let (host_now, port_now) = show::host_and_port(engine);
+                    let edited = address(host.unwrap_or(&host_now), port.unwrap_or(&port_now));
+                    asker.place(&group, &engine.name(), &ChildVerb::Edit(edited.into())).await
+                }
                 Engine::Order(verb) => {
                     let engines = named(&group, parameters, &["EngineID"])?;
                     if verb == ChildVerb::Primary && engines.len() > 1 {
                         return Err(Refusal::invalid("there is one primary: name one engine"));
                     }
-                    order(&group, &engines, verb)
+                    asker.order(&group, &engines, &verb).await
                 }
             }
         }
@@ -95,21 +115,58 @@ pub(super) fn carry_out(
         }
         "dahflushqueue" => {
             let group = group()?;
-            order(&group, &named(&group, parameters, &["Engine", "EngineID"])?, ChildVerb::Flush)
+            asker.order(&group, &named(&group, parameters, &["Engine", "EngineID"])?, &ChildVerb::Flush).await
         }
-        other if scope == Scope::All => service::answer(desk, other, parameters)?.ok_or_else(Refusal::unknown),
+        other if scope == Scope::All => service::answer(desk, other, parameters).await?.ok_or_else(Refusal::unknown),
         _ => Err(Refusal::unknown()),
     }
 }
 
+/// Who orders, and at which desk.
+struct Asker<'d> {
+    desk: &'d Desk,
+    may_order: bool,
+    by: &'d str,
+}
+
+impl Asker<'_> {
+    /// The same order for each engine, in turn.
+    async fn order(&self, group: &GroupTable, engines: &[Arc<Child>], verb: &ChildVerb) -> Outcome {
+        let mut data = Vec::with_capacity(engines.len());
+        for engine in engines {
+            data.push(self.one(group, &engine.name(), verb).await?);
+        }
+        Ok(data)
+    }
+
+    /// An order after which an engine is where it was not; it is shown.
+    async fn place(&self, group: &GroupTable, name: &str, verb: &ChildVerb) -> Outcome {
+        let before: Vec<_> = group.occupied().map(|child| child.index).collect();
+        let mut data = vec![self.one(group, name, verb).await?];
+        let is_it = |child: &&Arc<Child>| match name {
+            "" => !before.contains(&child.index),
+            name => *child.identity().name == *name,
+        };
+        data.extend(group.occupied().find(is_it).map(|child| show::engine(child).listed()));
+        Ok(data)
+    }
+
+    async fn one(&self, group: &GroupTable, name: &str, verb: &ChildVerb) -> Result<Element, Refusal> {
+        if !self.may_order {
+            return Err(Refusal::forbidden("orders need the field `Antiphon-Admin: 1` here".to_owned()));
+        }
+        let done = self.desk.order(Some(&group.name), name, verb, self.by).await?;
+        Ok(Element::text("result", done).listed())
+    }
+}
+
+/// As a configuration writes it: IPv6 addresses in brackets.
+fn address(host: &str, port: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// The answer, as the request wants it. `as_200`: errors too.
-pub(super) fn answer(
-    action: &str,
-    parameters: &Parameters,
-    outcome: Result<Vec<Element>, Refusal>,
-    date: &[u8; 29],
-    as_200: bool,
-) -> Answer {
+pub(super) fn answer(action: &str, parameters: &Parameters, outcome: Outcome, date: &[u8; 29], as_200: bool) -> Answer {
     let (format, outcome) = match parameters.one("ResponseFormat") {
         Ok(None) => (Format::Xml, outcome),
         // What was ordered has been carried out, so the answer is told in some way.
@@ -150,7 +207,10 @@ pub(super) async fn serve(desk: Desk, request: Request<Body>, guarded: bool) -> 
     let may_order = !guarded || has_the_field(&head.headers);
     let by = "the admin side";
     let name = *action.as_ref().unwrap_or(&"");
-    let outcome = action.and_then(|name| carry_out(&desk, name, &parameters, Scope::All, may_order, by));
+    let outcome = match action {
+        Ok(name) => carry_out(&desk, name, &parameters, Scope::All, may_order, by).await,
+        Err(refusal) => Err(refusal),
+    };
     let name = if name.bytes().all(|octet| octet.is_ascii_alphanumeric()) { name } else { "" };
     let Answer { status, content_type, body } = answer(name, &parameters, outcome, &http_date(time::unix_s()), false);
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -187,7 +247,9 @@ fn engine_action(parameters: &Parameters) -> Result<Engine, Refusal> {
         "setprimaryengine" | "setprimaryengines" => Engine::Order(ChildVerb::Primary),
         "ping" => Engine::Order(ChildVerb::Probe),
         "changeweight" => Engine::Order(ChildVerb::named("weight", one(parameters, "EngineWeight")?)?),
-        "engineadd" | "engineedit" | "engineremove" => Engine::Fixed,
+        "engineadd" => Engine::Add,
+        "engineedit" => Engine::Edit,
+        "engineremove" => Engine::Order(ChildVerb::Remove),
         _ => {
             return Err(Refusal::invalid(format!("there is no such EngineAction; there are {}", show::ENGINE_ACTIONS)));
         }
@@ -255,9 +317,9 @@ impl Refusal {
         Self::new(StatusCode::FORBIDDEN, "ERRORFORBIDDEN", text)
     }
 
-    /// The front does not stand yet.
-    pub(super) fn starting() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ERRORSTARTING", "antiphon is starting: ask again")
+    /// Too many ask at once.
+    pub(super) fn busy() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ERRORBUSY", "too many ask antiphon itself: ask again")
     }
 }
 
@@ -265,6 +327,7 @@ impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let code = match refused.status() {
             StatusCode::CONFLICT => "ERRORSTATE",
+            StatusCode::INTERNAL_SERVER_ERROR => "ERRORNOTKEPT",
             _ => "ERRORPARAMINVALID",
         };
         Self::new(refused.status(), code, refused.to_string())

@@ -1,9 +1,7 @@
 //! The admin side: what an operator asks and orders, over a unix socket and, where configured, a loopback address.
 //!
-//! One enum of commands; HTTP is its dialect here, the command line is another. Looking is GET, moving is POST. Each
-//! order leaves a line in the log with where it came from.
-
-use std::fmt;
+//! One enum of commands; HTTP is its dialect here, the command line is another. Looking is GET, moving is POST. What an
+//! order does is [`order`](super::order)'s.
 
 use axum::Router;
 use axum::extract::{Path, Query, Request, State};
@@ -12,14 +10,14 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
+use super::book::Book;
 use super::explain::{self, Question};
 use super::front::View;
+pub use super::order::ChildVerb;
+use super::order::NotAnOrder;
 use super::status::Status;
 use super::{aci, metrics, queue};
-use crate::limits::WEIGHT_MAX;
-use crate::route::{Admin, Policy, Shown, Standing};
 use crate::sync::{Arc, AtomicBool, Ordering};
-use crate::time;
 
 /// What an operator can ask or order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,105 +65,6 @@ impl std::str::FromStr for ChildName {
 #[error("a child is NAME or GROUP/NAME; names are letters, digits, `.`, `_` and `-`")]
 pub struct NotAName;
 
-/// What can be ordered of a child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChildVerb {
-    /// No reads, no probes; changes wait for it.
-    Offline,
-    /// It is used again, after it has been sent what it missed.
-    Online,
-    /// It leads its group.
-    Primary,
-    /// The operator's word that it is identical to its siblings again.
-    Attach,
-    /// Its share of reads, at most [`WEIGHT_MAX`].
-    Weight(u32),
-    /// It is asked now how it is.
-    Probe,
-    /// What it missed is dropped: it needs a reseed.
-    Flush,
-}
-
-impl ChildVerb {
-    /// All words, in the order of the help text.
-    pub const NAMES: [&'static str; 7] = ["offline", "online", "primary", "attach", "weight", "probe", "flush"];
-
-    /// The order that a word names. A weight comes as a value beside it, which the others do not have.
-    ///
-    /// # Errors
-    /// What is missing or wrong.
-    pub fn named(word: &str, value: Option<&str>) -> Result<Self, NotAnOrder> {
-        let verb = match word {
-            "offline" => Self::Offline,
-            "online" => Self::Online,
-            "primary" => Self::Primary,
-            "attach" => Self::Attach,
-            "probe" => Self::Probe,
-            "flush" => Self::Flush,
-            "weight" => {
-                let weight = value.and_then(|value| value.parse().ok()).filter(|weight| *weight <= WEIGHT_MAX);
-                return weight.map(Self::Weight).ok_or(NotAnOrder::Weight);
-            }
-            other => return Err(NotAnOrder::Word(other.to_owned())),
-        };
-        Ok(verb)
-    }
-
-    /// The word for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Offline => "offline",
-            Self::Online => "online",
-            Self::Primary => "primary",
-            Self::Attach => "attach",
-            Self::Weight(_) => "weight",
-            Self::Probe => "probe",
-            Self::Flush => "flush",
-        }
-    }
-}
-
-impl fmt::Display for ChildVerb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Words that are no order.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAnOrder {
-    /// No such word.
-    #[error("there is no order {0:?}; there are {names}", names = ChildVerb::NAMES.join(", "))]
-    Word(String),
-    /// A weight without a number, or with too large a one.
-    #[error("a weight is a number from 0 to {WEIGHT_MAX}")]
-    Weight,
-}
-
-/// Why an order was not carried out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// No group has such a child.
-    #[error("there is no child {0:?}; `antiphon child ls` lists them")]
-    NoSuchChild(String),
-    /// More than one group has.
-    #[error("several groups have a child {0:?}; say which: GROUP/{0}")]
-    WhichGroup(String),
-    /// The child is live: nothing is missing on it.
-    #[error("{0:?} is {1} and has every change: there is nothing to attach")]
-    NothingToAttach(String, Shown),
-    /// The child is live: nothing waits for it.
-    #[error("{0:?} is {1} and is sent every change: there is nothing to flush")]
-    NothingToFlush(String, Shown),
-    /// An offline child is not asked anything.
-    #[error("{0:?} is offline: it is not probed until it is online")]
-    NotProbed(String),
-    /// There is no such group.
-    #[error("there is no group {0:?}; `antiphon child ls` lists them")]
-    NoSuchGroup(String),
-}
-
 /// What the admin side works on.
 #[derive(Clone)]
 pub struct Desk {
@@ -173,91 +72,21 @@ pub struct Desk {
     pub view: Arc<View>,
     /// No new work is taken: `/readyz` says so first.
     pub draining: Arc<AtomicBool>,
+    /// What was decided.
+    pub book: Arc<Book>,
 }
 
 impl Desk {
-    /// The front as of now.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        Status::of(&self.view, self.draining.load(Ordering::Relaxed))
+    /// The front as of now. Which child leads is kept first: what an operator was told holds after a restart.
+    pub async fn status(&self) -> Status {
+        self.keep_primaries().await;
+        Status::of(&self.view, self.draining.load(Ordering::Relaxed), self.book.is_kept())
     }
 
-    /// Carries out an order; tells what was done. `by` is who gave it, for the log.
-    ///
-    /// # Errors
-    /// The child cannot be told from the name, or is not in a state for the order.
-    pub fn order(&self, group: Option<&str>, name: &str, verb: ChildVerb, by: &str) -> Result<String, Refused> {
-        let routes = self.view.routes.load_full();
-        if let Some(group) = group
-            && !routes.groups.iter().any(|table| &*table.name == group)
-        {
-            return Err(Refused::NoSuchGroup(group.to_owned()));
-        }
-        let mut found = routes
-            .groups
-            .iter()
-            .filter(|table| group.is_none_or(|group| &*table.name == group))
-            .filter_map(|table| Some((table, table.child(name)?)));
-        let (table, child) = found.next().ok_or_else(|| Refused::NoSuchChild(name.to_owned()))?;
-        if found.next().is_some() {
-            return Err(Refused::WhichGroup(name.to_owned()));
-        }
-        let mirror = &self.view.mirrors[table.index];
-        let now = time::now();
-        let before = child.shown();
-        let done = match verb {
-            ChildVerb::Offline if child.admin() == Admin::Offline => "was offline already",
-            ChildVerb::Online if child.admin() == Admin::Online => "was online already",
-            ChildVerb::Primary if table.primary() == child.index => "was the primary already",
-            ChildVerb::Attach if child.standing() == Standing::Live => {
-                return Err(Refused::NothingToAttach(name.to_owned(), before));
-            }
-            ChildVerb::Flush if child.standing() == Standing::Live => {
-                return Err(Refused::NothingToFlush(name.to_owned(), before));
-            }
-            ChildVerb::Flush if child.standing() == Standing::NeedsReseed => {
-                "needs a reseed already: nothing waits for it"
-            }
-            ChildVerb::Probe if child.admin() == Admin::Offline => return Err(Refused::NotProbed(name.to_owned())),
-            ChildVerb::Weight(weight) if child.weight() == weight => "had that weight already",
-            ChildVerb::Weight(weight) => {
-                child.set_weight(weight);
-                "has its new weight, until a restart"
-            }
-            ChildVerb::Probe => {
-                child.health().want_probe();
-                mirror.notice(child.index);
-                "is being asked how it is"
-            }
-            ChildVerb::Flush => {
-                mirror.flush(child.index);
-                "is sent nothing of what it missed: it needs a reseed, and then an attach"
-            }
-            ChildVerb::Offline => {
-                child.set_admin(Admin::Offline, "offline by the operator", now);
-                mirror.notice(child.index);
-                "is offline: no reads, no probes; changes wait for it"
-            }
-            ChildVerb::Online => {
-                table.online(child.index, now);
-                mirror.notice(child.index);
-                "is online: it will be probed, sent what it missed, and then read from"
-            }
-            ChildVerb::Primary => {
-                table.set_primary(child.index);
-                match (table.policy, before) {
-                    (Policy::Failover, Shown::Up) => "is the primary of its group",
-                    (Policy::Failover, _) => "is the primary of its group until the next read finds it away",
-                    _ => "is the primary of its group: its answers to changes are returned; reads follow the policy",
-                }
-            }
-            ChildVerb::Attach => {
-                mirror.attach(child.index);
-                "is taken as identical as of now: once a probe is good it gets the next change, and reads"
-            }
-        };
-        tracing::info!(group = %table.name, child = %child.name(), %verb, %before, by, "order of the operator");
-        Ok(format!("{}/{} {done}", table.name, child.name()))
+    /// Keeps what failover has decided by now. That it cannot be is told by who tries again.
+    pub(super) async fn keep_primaries(&self) {
+        self.book.note_primaries(&self.view);
+        let _ = self.book.keep().await;
     }
 }
 
@@ -319,9 +148,9 @@ fn metrics_answer(desk: &Desk) -> Response {
 async fn status(State(desk): State<Desk>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if accept.starts_with("text/plain") {
-        return desk.status().to_string().into_response();
+        return desk.status().await.to_string().into_response();
     }
-    axum::Json(desk.status()).into_response()
+    axum::Json(desk.status().await).into_response()
 }
 
 async fn order(
@@ -329,10 +158,10 @@ async fn order(
     Path((name, verb)): Path<(String, String)>,
     Query(value): Query<Value>,
 ) -> Response {
-    answer(&desk, None, &name, &verb, value.to.as_deref())
+    answer(&desk, None, &name, &verb, value.to.as_deref()).await
 }
 
-/// `?to=`: the value that `weight` needs.
+/// `?to=`: the value that `weight`, `add` and `edit` need.
 #[derive(serde::Deserialize)]
 struct Value {
     to: Option<String>,
@@ -343,29 +172,19 @@ async fn order_in_group(
     Path((group, name, verb)): Path<(String, String, String)>,
     Query(value): Query<Value>,
 ) -> Response {
-    answer(&desk, Some(&group), &name, &verb, value.to.as_deref())
+    answer(&desk, Some(&group), &name, &verb, value.to.as_deref()).await
 }
 
-fn answer(desk: &Desk, group: Option<&str>, name: &str, verb: &str, value: Option<&str>) -> Response {
+async fn answer(desk: &Desk, group: Option<&str>, name: &str, verb: &str, value: Option<&str>) -> Response {
     let verb = match ChildVerb::named(verb, value) {
         Ok(verb) => verb,
         Err(wrong @ NotAnOrder::Word(_)) => return (StatusCode::NOT_FOUND, format!("{wrong}\n")).into_response(),
-        Err(wrong @ NotAnOrder::Weight) => return (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response(),
+        Err(wrong @ (NotAnOrder::Weight | NotAnOrder::Address | NotAnOrder::Resolve)) => {
+            return (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response();
+        }
     };
-    match desk.order(group, name, verb, "the admin side") {
+    match desk.order(group, name, &verb, "the admin side").await {
         Ok(done) => format!("{done}\n").into_response(),
         Err(refused) => (refused.status(), format!("{refused}\n")).into_response(),
-    }
-}
-
-impl Refused {
-    /// The HTTP status for it.
-    pub(super) const fn status(&self) -> StatusCode {
-        match self {
-            Self::NoSuchChild(_) | Self::NoSuchGroup(_) => StatusCode::NOT_FOUND,
-            Self::WhichGroup(_) | Self::NothingToAttach(..) | Self::NothingToFlush(..) | Self::NotProbed(_) => {
-                StatusCode::CONFLICT
-            }
-        }
     }
 }

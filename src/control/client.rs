@@ -11,7 +11,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
-use super::admin::{ChildName, ChildVerb, Command};
+use super::admin::{ChildName, Command};
 use super::explain;
 use super::queue::Queue;
 use super::status::Status;
@@ -76,7 +76,7 @@ async fn exchange(socket: &Path, command: &Command) -> Result<Reply, ClientError
         Command::Explain(question) => ("GET", question.path()),
         Command::Child(ChildName { group, name }, verb) => {
             let group = group.as_ref().map_or_else(String::new, |group| format!("{group}/"));
-            let value = if let ChildVerb::Weight(weight) = verb { format!("?to={weight}") } else { String::new() };
+            let value = verb.value().map_or_else(String::new, |value| format!("?to={}", in_query(&value)));
             ("POST", format!("/v1/children/{group}{name}/{verb}{value}"))
         }
     };
@@ -95,6 +95,13 @@ async fn exchange(socket: &Path, command: &Command) -> Result<Reply, ClientError
         return Err(ClientError::Refused(text.trim_end().to_owned()));
     }
     show(command, text)
+}
+
+/// Whatever a terminal brought, as one value of a query (RFC 3986 3.4).
+fn in_query(value: &str) -> String {
+    let plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~:[]".contains(&octet);
+    let write = |octet: u8| if plain(octet) { char::from(octet).to_string() } else { format!("%{octet:02X}") };
+    value.bytes().map(write).collect()
 }
 
 fn show(command: &Command, text: String) -> Result<Reply, ClientError> {

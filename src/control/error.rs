@@ -4,6 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::config::ConfigErrors;
+use crate::journal::segment::OpenError;
+
 /// A refusal at start. Its text is for the operator, and ends with the next thing to try.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -46,6 +49,25 @@ pub enum StartError {
         /// What to do.
         hint: String,
     },
+    /// What was decided before cannot be understood.
+    #[error(
+        "what was decided before cannot be understood\n\n{errors}\n\n  mend {0}, or remove it: then nothing is decided, \
+         and the configuration alone holds", path.display()
+    )]
+    Decisions {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        errors: ConfigErrors,
+    },
+    /// A group's journal cannot be used.
+    #[error("the journal of group {group}: {error}")]
+    Journal {
+        /// The group.
+        group: Box<str>,
+        /// What was found, and what to do.
+        error: OpenError,
+    },
     /// A worker ended although nobody stopped it.
     #[error("a worker ended: {0}\n  this is a fault of antiphon; please report it with the lines above")]
     Worker(io::Error),
@@ -75,7 +97,12 @@ impl StartError {
     pub const fn is_configuration(&self) -> bool {
         matches!(
             self,
-            Self::Bind { .. } | Self::Limits(_) | Self::Driver(_) | Self::AdminSocket { .. } | Self::State { .. }
+            Self::Bind { .. }
+                | Self::Limits(_)
+                | Self::Driver(_)
+                | Self::AdminSocket { .. }
+                | Self::State { .. }
+                | Self::Decisions { .. }
         )
     }
 }

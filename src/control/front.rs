@@ -11,21 +11,25 @@ use std::thread;
 use arc_swap::ArcSwap;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::book::Book;
 use super::error::StartError;
+use super::keep;
 use super::names;
 use super::own::Counter;
 use crate::action::Dialect;
-use crate::config::{self, AciErrors, Config, OwnAction};
+use crate::config::{self, AciErrors, Config, OwnAction, Wanted};
 use crate::io::buffer::Sizes;
 use crate::io::exec::Stats;
 use crate::io::host;
 use crate::limits::{
     BIND_LOOKS_MAX, BIND_PAUSE, CATCH_UP_HELP, CONNECTIONS_MIN, LISTEN_BACKLOG, RING_SLOTS, SUBMISSIONS_MAX,
 };
-use crate::mirror::{self, Budget, MirrorGroup, Wake};
-use crate::route::{Child, ChildTimeouts, GroupShared, GroupTable, RouteTable};
+use crate::mirror::durable::Reader;
+use crate::mirror::{self, Budget, MirrorGroup, Sequencer, Wake};
+use crate::route::{Admin, Child, ChildTimeouts, GroupShared, GroupTable, NOT_ATTACHED, RouteTable, Standing};
 use crate::sync::Arc;
 use crate::time::{self, Time};
+use crate::worker::past::{self, PastThread};
 use crate::worker::sequencer::{self, SequencerThread, ThreadWake};
 use crate::worker::stats::WorkerStats;
 use crate::worker::{self, Common, Handle, Settings, Setup, SpawnError, Stop, Told};
@@ -66,37 +70,40 @@ pub struct GroupView {
     pub ack: &'static str,
 }
 
+/// Why a child that the operator took out is so.
+pub(super) const OFFLINE: &str = "offline by the operator";
+/// Why a child that the operator lets run dry is so.
+pub(super) const DRAINING: &str = "draining by the operator";
+
 /// A running front.
 pub struct Front {
     /// For the admin side.
     pub view: Arc<View>,
     workers: Vec<Handle>,
-    sequencer: SequencerThread,
+    threads: Threads,
     stop: Arc<Stop>,
 }
 
 impl Front {
-    /// Binds, resolves the children's names, opens drivers, starts the threads.
+    /// Binds, resolves the children's names, opens drivers, starts the threads. `config` is what holds, with all that was
+    /// decided; `book` takes what is decided from now on.
+    ///
+    /// To be called on a local task set of tokio: what clients ask of antiphon itself is answered there.
     ///
     /// # Errors
     /// What was found, what is needed, and what to change; nothing is left running.
-    pub async fn start(config: &Config) -> Result<Self, StartError> {
+    pub async fn start(config: &Config, book: &Arc<Book>) -> Result<Self, StartError> {
         let count = config.workers.count.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let connections_max = fit_descriptors(config, count)?;
         let mut bound = bind_all(config, count).await?;
-        let wake = ThreadWake::new();
         let groups: Vec<_> = config.groups.iter().enumerate().map(|(index, group)| table(index, group)).collect();
         names::resolve_all(&groups).await;
-        let (mirrors, sequencers): (Vec<_>, Vec<_>) = config
-            .groups
-            .iter()
-            .zip(&groups)
-            .map(|(group, table)| MirrorGroup::new(mirror_setup(config, group, table, count, &wake)))
-            .unzip();
+        let (mirrors, threads) = mirror_all(config, &groups, count)?;
         let listeners = config.listeners.iter().map(|listener| listener.table.clone()).collect();
         let routes = Arc::new(ArcSwap::from_pointee(RouteTable::new(listeners, groups)));
         let stop = Arc::new(Stop::default());
-        let own = Arc::new(Counter::new(config));
+        let (own, questions) = Counter::new(config);
+        let own = Arc::new(own);
         // The rings keep their changes' bodies until newer ones push them out: what is in flight comes on top.
         let rings = config.groups.len().saturating_mul(config.limits.ring_bytes_max);
         let budget = Budget::new(config.limits.action_bytes_in_flight_max.saturating_add(rings));
@@ -113,9 +120,9 @@ impl Front {
                 own: config.listeners.iter().map(|listener| lower(&listener.own)).collect(),
             },
             stop: stop.clone(),
-            own: own.clone(),
+            own,
         };
-        let sequencer = sequencer::spawn(sequencers, &wake).map_err(StartError::Thread)?;
+        let threads = threads.start()?;
         let mut workers: Vec<Handle> = Vec::with_capacity(count);
         let mut stats = Vec::with_capacity(count);
         for (index, listeners) in bound.drain(..).enumerate() {
@@ -129,7 +136,7 @@ impl Front {
                 Err(error) => {
                     stop.halt();
                     workers.iter().for_each(Handle::wake);
-                    sequencer.stop();
+                    threads.stop();
                     return Err(match error {
                         SpawnError::Driver(error) => StartError::Driver(error.to_string()),
                         SpawnError::Thread(error) => StartError::Thread(error),
@@ -152,8 +159,8 @@ impl Front {
             detail: first.detail.clone(),
             fallback: workers.iter().find_map(|worker| worker.fallback.clone()),
         });
-        own.open(&view);
-        Ok(Self { view, workers, sequencer, stop })
+        questions.open(&view, book);
+        Ok(Self { view, workers, threads, stop })
     }
 
     /// Takes no more connections; what is under way goes on, until [`halt`](Self::halt).
@@ -199,7 +206,7 @@ impl Front {
     pub fn join(self) -> io::Result<()> {
         // All are waited for, whatever the first of them says.
         let ended: Vec<_> = self.workers.into_iter().map(Handle::join).collect();
-        self.sequencer.stop();
+        self.threads.stop();
         ended.into_iter().collect()
     }
 }
@@ -264,15 +271,15 @@ fn listen(listener: &config::Listener, shared: bool) -> io::Result<Socket> {
 }
 
 fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
-    let child = |(index, child): (usize, &config::Child)| {
-        let made = Child::new(&child.name, index, &child.authority, child.weight, child.location.as_deref());
-        made.configure_cost(child.slots, group.cost.is_away(child.location.as_deref()));
-        Arc::new(made.with_aliases(child.aliases.clone().into()))
-    };
-    Arc::new(GroupTable {
+    let mut children: Vec<_> = (0..group.places).map(Child::vacant).collect();
+    for child in &group.children {
+        children[child.place] = self::child(child);
+        children[child.place].configure_cost(child.slots, group.cost.is_away(child.location.as_deref()));
+    }
+    let table = GroupTable {
         name: group.name.clone(),
         index,
-        children: group.children.iter().enumerate().map(child).collect(),
+        children: children.into_iter().map(Arc::new).collect(),
         policy: group.policy,
         rules: group.rules.clone(),
         probe: group.probe.clone(),
@@ -285,7 +292,103 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
         cost: group.cost.options.clone(),
         read_gate: group.read_gate,
         shared: Arc::new(GroupShared::new()),
-    })
+    };
+    table.set_primary(group.primary);
+    Arc::new(table)
+}
+
+/// A child as it stands at the start: what was ordered before holds.
+fn child(config: &config::Child) -> Child {
+    let now = time::now();
+    let child = Child::new(&config.name, config.place, &config.authority, config.weight, config.location.as_deref())
+        .with_aliases(config.aliases.clone().into());
+    match config.ordered.wanted {
+        Wanted::Online => {}
+        Wanted::Offline => _ = child.set_admin(Admin::Offline, OFFLINE, now),
+        Wanted::Draining => _ = child.set_admin(Admin::Draining, DRAINING, now),
+    }
+    if config.ordered.needs_reseed {
+        child.set_standing(Standing::NeedsReseed, NOT_ATTACHED, now);
+    }
+    child
+}
+
+/// The threads of the groups, not started yet.
+#[derive(Default)]
+struct Resting {
+    /// One a group with a journal, and one for all others.
+    sequencers: Vec<(Vec<Sequencer>, Arc<ThreadWake>)>,
+    readers: Vec<(Arc<MirrorGroup>, Box<dyn Reader>, Arc<ThreadWake>)>,
+}
+
+/// The threads of the groups.
+struct Threads {
+    sequencers: Vec<SequencerThread>,
+    readers: Vec<PastThread>,
+}
+
+impl Resting {
+    fn start(self) -> Result<Threads, StartError> {
+        let mut threads = Threads { sequencers: Vec::new(), readers: Vec::new() };
+        for (sequencers, wake) in self.sequencers {
+            match sequencer::spawn(sequencers, &wake) {
+                Ok(thread) => threads.sequencers.push(thread),
+                Err(error) => return Err(threads.refused(error)),
+            }
+        }
+        for (group, reader, wake) in self.readers {
+            match past::spawn(group, reader, &wake) {
+                Ok(thread) => threads.readers.push(thread),
+                Err(error) => return Err(threads.refused(error)),
+            }
+        }
+        Ok(threads)
+    }
+}
+
+impl Threads {
+    fn refused(self, error: io::Error) -> StartError {
+        self.stop();
+        StartError::Thread(error)
+    }
+
+    fn stop(self) {
+        self.sequencers.into_iter().for_each(SequencerThread::stop);
+        self.readers.into_iter().for_each(PastThread::stop);
+    }
+}
+
+/// The groups' changes, with their journals where there is a state directory.
+fn mirror_all(
+    config: &Config,
+    groups: &[Arc<GroupTable>],
+    workers: usize,
+) -> Result<(Vec<Arc<MirrorGroup>>, Resting), StartError> {
+    let mut threads = Resting::default();
+    let mut mirrors = Vec::with_capacity(groups.len());
+    let (mut together, shared) = (Vec::new(), ThreadWake::new());
+    for (group, table) in config.groups.iter().zip(groups) {
+        let kept = keep::open(config, group, table)?;
+        let wake = if kept.is_some() { ThreadWake::new() } else { shared.clone() };
+        let mut setup = mirror_setup(config, group, table, workers, &wake);
+        let reader = kept.map(|kept| {
+            setup.durable = Some(kept.durable);
+            (kept.reader, kept.wake)
+        });
+        let (mirror, sequencer) = MirrorGroup::new(setup);
+        match reader {
+            Some((reader, reader_wake)) => {
+                threads.sequencers.push((vec![sequencer], wake));
+                threads.readers.push((mirror.clone(), reader, reader_wake));
+            }
+            None => together.push(sequencer),
+        }
+        mirrors.push(mirror);
+    }
+    if !together.is_empty() {
+        threads.sequencers.push((together, shared));
+    }
+    Ok((mirrors, threads))
 }
 
 fn mirror_setup(

@@ -1,22 +1,56 @@
-//! The state directory: made at start, and held by one instance at a time.
+//! The state directory: made at start, held by one instance at a time; and the file of decisions in it.
 //!
-//! What is in it, each with one author: `lock` (here), and a directory for each group (its journal's).
+//! What is in it, each with one author: `lock` and `operator.toml` (here; what they mean is
+//! [`Decisions`](crate::config::Decisions)' to say), and a directory for each group (its journal's).
+//!
+//! A file that is there is whole: it is written beside, synced, and takes its name then. So anybody may read it at any
+//! time.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::error::StartError;
-use crate::limits::{STATE_LOCK_LOOKS_MAX, STATE_LOCK_PAUSE};
+use crate::config::Decisions;
+use crate::limits::{CONFIG_BYTES_MAX, STATE_LOCK_LOOKS_MAX, STATE_LOCK_PAUSE};
 
 /// The state directory, while it is ours.
 #[derive(Debug)]
 pub(super) struct Home {
+    directory: PathBuf,
     /// The lock lasts as long as this file is open: the kernel takes it back from whoever dies.
     _lock: File,
+}
+
+/// Where the decisions are.
+pub fn decisions_file(directory: &Path) -> PathBuf {
+    directory.join("operator.toml")
+}
+
+/// Reads what was decided; none where there is no file. Takes no lock: `antiphon check` asks beside a running one.
+///
+/// # Errors
+/// The file cannot be read, or not be understood.
+pub fn read_decisions(directory: &Path) -> Result<Decisions, StartError> {
+    let path = decisions_file(directory);
+    let mut text = String::new();
+    match File::open(&path).and_then(|file| file.take(CONFIG_BYTES_MAX).read_to_string(&mut text)) {
+        Ok(_) => {}
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Decisions::default());
+        }
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            let what = "it is not UTF-8".to_owned();
+            let hint =
+                "antiphon did not write that: restore the file, or remove it (then nothing is decided)".to_owned();
+            return Err(StartError::State { path, what, hint });
+        }
+        Err(error) => return Err(refused(&path, &error)),
+    }
+    Decisions::parse(&text, &path.to_string_lossy()).map_err(|errors| StartError::Decisions { path, errors })
 }
 
 impl Home {
@@ -42,7 +76,21 @@ impl Home {
         }
         // For whoever finds the lock taken; a full disk is no reason to refuse.
         _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-        Ok(Self { _lock: lock })
+        Ok(Self { directory: directory.to_owned(), _lock: lock })
+    }
+
+    /// Makes the decisions durable: when this returns, they outlive a loss of power. Blocks.
+    ///
+    /// # Errors
+    /// What the file system said; the file is as it was before, or as it was to be, and whole.
+    pub(super) fn write_decisions(&self, decisions: &Decisions) -> io::Result<()> {
+        let path = decisions_file(&self.directory);
+        let beside = self.directory.join("operator.toml.new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(decisions.to_string().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, &path)?;
+        sync_directory(&self.directory)
     }
 }
 

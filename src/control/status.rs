@@ -30,6 +30,8 @@ pub struct Status {
     pub listeners: Vec<String>,
     /// What a restart does to changes that a child has missed.
     pub changes_kept: String,
+    /// What it does to what an operator has ordered.
+    pub orders_kept: String,
     /// In the order of the configuration.
     pub groups: Vec<GroupStatus>,
 }
@@ -100,12 +102,23 @@ pub struct ChildStatus {
 }
 
 /// Said at start, in `/status` and in the README.
-pub const CHANGES_KEPT: &str = "in memory only: a restart of antiphon forgets the changes that a child has missed";
+const IN_MEMORY: &str = "in memory only: a restart of antiphon forgets the changes that a child has missed";
+const IN_JOURNALS: &str = "in a journal: a restart of antiphon finds them again";
+/// What a restart does to orders, with a state directory.
+const ORDERS_KEPT: &str = "in [state] directory: a restart finds them again";
+/// And without.
+const ORDERS_FORGOTTEN: &str = "nowhere, for there is no [state]: a restart forgets them";
+
+/// What a restart does to changes that a child has missed: all groups have a journal, or none has.
+#[must_use]
+pub fn changes_kept(view: &View) -> &'static str {
+    if view.mirrors.iter().all(|mirror| mirror.is_durable()) { IN_JOURNALS } else { IN_MEMORY }
+}
 
 impl Status {
     /// The front as of now.
     #[must_use]
-    pub fn of(view: &View, draining: bool) -> Self {
+    pub fn of(view: &View, draining: bool, decisions_kept: bool) -> Self {
         let now = time::now();
         let routes = view.routes.load_full();
         Self {
@@ -116,7 +129,8 @@ impl Status {
             driver_fallback: view.fallback.clone(),
             workers: view.stats.len(),
             listeners: view.listeners.iter().map(ToString::to_string).collect(),
-            changes_kept: CHANGES_KEPT.to_owned(),
+            changes_kept: changes_kept(view).to_owned(),
+            orders_kept: if decisions_kept { ORDERS_KEPT } else { ORDERS_FORGOTTEN }.to_owned(),
             groups: routes.groups.iter().map(|group| GroupStatus::of(view, group, now)).collect(),
         }
     }
@@ -181,6 +195,7 @@ impl fmt::Display for Status {
         }
         writeln!(f, "  listening on {}", self.listeners.join(", "))?;
         writeln!(f, "  changes are kept {}", self.changes_kept)?;
+        writeln!(f, "  orders are kept {}", self.orders_kept)?;
         self.groups.iter().try_for_each(|group| write!(f, "\n{group}"))
     }
 }

@@ -52,6 +52,14 @@ pub(super) fn tell_who_is_behind(view: &View) {
                 continue;
             }
             let (epoch, last) = (mirror.epoch(), mirror.last_sequence());
+            if mirror.is_durable() {
+                tracing::warn!(
+                    group = &*group.name, child = &*child.name(), state = %child.shown(),
+                    lacks = %format_args!("{lag} changes up to {epoch}:{last}"),
+                    "the child is behind the others: the next start goes on from there"
+                );
+                continue;
+            }
             tracing::error!(
                 group = &*group.name, child = &*child.name(), state = %child.shown(),
                 lacks = %format_args!("{lag} changes up to {epoch}:{last}"),

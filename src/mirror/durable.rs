@@ -21,6 +21,7 @@ use bytes::Bytes;
 
 use super::ack::Class;
 use super::change::Change;
+pub use crate::action::OnUnknown;
 use crate::action::UnknownOutcome;
 use crate::route::Standing;
 use crate::sync::Arc;
@@ -48,18 +49,6 @@ pub struct Stored {
     pub unix_ms: u64,
     /// The client's key and the digest of its request, where it sent one.
     pub key: Option<Arc<ClientKey>>,
-}
-
-/// What ends the doubt about a change that may not be sent again, and that no child has answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnUnknown {
-    /// The operator does.
-    #[default]
-    Hold,
-    /// It is sent again, to all.
-    Resend,
-    /// It counts as carried out, everywhere.
-    Assume,
 }
 
 /// By what a repeated request is known (`Idempotency-Key`).

@@ -212,8 +212,12 @@ impl MirrorGroup {
             Some(Class::Rejected) => State::Refused,
             Some(Class::Failed) => State::Failed,
             None => {
-                let lost = |child| matches!(self.fate(change, child), Fate::Unknown | Fate::NotSent);
-                if (0..self.table.children.len()).all(lost) { State::Unknown } else { State::Pending }
+                let mut children = self.table.occupied().map(|child| self.fate(change, child.index));
+                if children.all(|fate| matches!(fate, Fate::Unknown | Fate::NotSent)) {
+                    State::Unknown
+                } else {
+                    State::Pending
+                }
             }
         }
     }

@@ -12,6 +12,9 @@ use crate::time::Time;
 pub(super) fn resume_children(table: &GroupTable, resume: &Resume) {
     table.shared.raise_floor(resume.acknowledged);
     for (child, resumed) in table.children.iter().zip(&resume.children) {
+        if child.is_vacant() {
+            continue;
+        }
         child.confirm_applied(resumed.applied);
         let is_behind = resumed.applied < resume.last || resumed.begun > resumed.applied;
         match resumed.standing {
@@ -22,7 +25,8 @@ pub(super) fn resume_children(table: &GroupTable, resume: &Resume) {
                 let why = "was behind when antiphon started: waits for a good probe";
                 child.set_standing(Standing::Replaying, why, Time::ZERO);
             }
-            Standing::Live | Standing::Replaying => {}
+            // The record knows of an attach what the configuration cannot.
+            Standing::Live | Standing::Replaying => child.set_standing(Standing::Live, "", Time::ZERO),
         }
     }
 }
@@ -38,6 +42,18 @@ impl MirrorGroup {
     #[must_use]
     pub fn failed(&self) -> Option<&str> {
         self.keeping.as_ref()?.failed.get().map(String::as_str)
+    }
+
+    /// How far its promise goes, in a word: what a reply and `/status` say.
+    #[must_use]
+    pub const fn durability(&self) -> &'static str {
+        if self.is_durable() { "journal" } else { "memory" }
+    }
+
+    /// How often `child` was to be attached, for [`is_attached`](Self::is_attached).
+    #[must_use]
+    pub fn attaches(&self, child: usize) -> u64 {
+        self.posts[child].attaches.load(Ordering::Relaxed)
     }
 
     /// Has the attach been carried out, and is it on record? `ask` is what [`attach`](Self::attach) gave.

@@ -1,5 +1,5 @@
 //! The whole family in a small world: a sequencer, three lanes, toy children that fail in every way, clients, readers,
-//! an operator. Every seed is one story; everybody moves only when woken or when the time has come that they named, so
+//! an operator who also takes children out and puts new ones in. Every seed is one story; everybody moves only when woken or when the time has come that they named, so
 //! that a wake which is missing shows.
 //!
 //! What must hold, always:
@@ -31,7 +31,7 @@ use super::{Change, Class, Decision, Do, End, Lane, Level, MirrorGroup, Resolve,
 use crate::action::UnknownOutcome;
 use crate::error::Fault;
 use crate::probe::{Action, Failure};
-use crate::route::{Admin, Outcome, Standing};
+use crate::route::{Admin, Identity, Outcome, Standing};
 use crate::sync::Arc;
 use crate::time::Time;
 
@@ -150,6 +150,7 @@ struct Seen {
     accepted: usize,
     for_later: usize,
     too_few: usize,
+    removed: usize,
 }
 
 struct Random(u64);
@@ -338,7 +339,8 @@ impl World {
                     let fate = if good { Fate::Answered(200) } else { Fate::NoConnection };
                     let delay = self.random.below(300);
                     let delivery = Delivery { at: self.now + Duration::from_millis(delay), fate, expires };
-                    assert!(self.lines[child].probe.replace(delivery).is_none(), "one probe at a time");
+                    // One of a child that was removed is dropped for that of the next.
+                    self.lines[child].probe = Some(delivery);
                 }
                 Do::Prove { expires } => {
                     let fate = match self.random.below(100) {
@@ -428,7 +430,7 @@ impl World {
             }
         }
         if change.live {
-            assert_eq!((attempt, ticket.awaited.len()), (1, 3), "{sequence} is for all, and sent once");
+            assert!(attempt == 1 && ticket.awaited.contains(child), "{sequence} is for all, and sent once");
             if reaches {
                 self.live_sent.push(Arc::clone(change));
             }
@@ -599,6 +601,11 @@ impl World {
                 }
             }
             606..640 if self.group.failed().is_some() => self.crash(false),
+            640..642 if self.group.table().vacate(child, self.now) => {
+                self.group.notice(child);
+                self.seen.removed += 1;
+            }
+            642..660 => self.add(child),
             _ => {}
         }
     }
@@ -606,6 +613,19 @@ impl World {
     fn online(&mut self, child: usize) {
         self.group.table().online(child, self.now);
         self.group.notice(child);
+    }
+
+    /// A server without data takes a vacant place.
+    fn add(&mut self, child: usize) {
+        let table = self.group.table();
+        if !table.children[child].is_vacant() || !self.group.is_left(child) {
+            return;
+        }
+        let identity =
+            Identity { name: "new".into(), host: "127.0.0.1:81".into(), aliases: Arc::default(), location: None };
+        table.occupy(child, identity, Vec::new(), 100, self.now);
+        self.toys[child] = Toy { running: true, missing: self.told.clone(), ..Toy::default() };
+        self.group.join(child);
     }
 
     /// The operator looks after children that cannot help themselves: copies a sibling's data and attaches.
@@ -623,12 +643,17 @@ impl World {
             self.seen.doubts += 1;
             group.resolve(child.index, if applied { Resolve::Applied } else { Resolve::Lost });
         }
-        let lost = |child: usize| matches!(children[child].standing(), Standing::Diverged | Standing::NeedsReseed);
+        let lost = |child: usize| {
+            let standing = children[child].standing();
+            !children[child].is_vacant() && matches!(standing, Standing::Diverged | Standing::NeedsReseed)
+        };
         let last = group.last_sequence();
         let whole = (0..3).find(|child| children[*child].is_live() && children[*child].applied() == last);
         let source = whole.or_else(|| {
             // All are lost: whatever the operator chooses is the truth now.
-            (0..3).all(lost).then(|| (0..3).max_by_key(|child| self.toys[*child].applied.len()).unwrap_or(0))
+            let all_lost = (0..3).all(|child| children[child].is_vacant() || lost(child));
+            let there = |child: &usize| !children[*child].is_vacant();
+            all_lost.then(|| (0..3).filter(there).max_by_key(|child| self.toys[*child].applied.len()).unwrap_or(0))
         });
         let Some(source) = source else {
             return;
@@ -697,6 +722,9 @@ impl World {
         }
         for child in 0..3 {
             self.toys[child].running = true;
+            // Its lane has left by then.
+            self.settle();
+            self.add(child);
             self.online(child);
         }
         let well = |world: &Self| {
@@ -770,6 +798,7 @@ fn whatever_happens_they_stay_the_same() {
         seen.accepted += its.accepted;
         seen.for_later += its.for_later;
         seen.too_few += its.too_few;
+        seen.removed += its.removed;
     }
     println!("{seen:?}");
     let Seen {
@@ -800,6 +829,7 @@ fn whatever_happens_they_stay_the_same() {
         accepted,
         for_later,
         too_few,
+        removed,
     } = seen;
     for (what, count) in [
         ("answered", answered),
@@ -829,6 +859,7 @@ fn whatever_happens_they_stay_the_same() {
         ("accepted", accepted),
         ("accepted for later", for_later),
         ("too few for a quorum", too_few),
+        ("removed", removed),
     ] {
         assert!(count > 0, "the stories never showed: {what}");
     }

@@ -46,6 +46,22 @@ impl Expect {
         Ok(Self { status, body: body.map(Box::from) })
     }
 
+    /// The statuses that are good, as [`parse`](Self::parse) takes them.
+    #[must_use]
+    pub fn statuses(&self) -> String {
+        let word = |pattern: &StatusPattern| match pattern {
+            StatusPattern::Is(status) => status.to_string(),
+            StatusPattern::Class(class) => format!("{class}xx"),
+        };
+        self.status.iter().map(word).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The pattern of the body, if it matters.
+    #[must_use]
+    pub fn body(&self) -> Option<&str> {
+        self.body.as_deref()
+    }
+
     /// Must the lane keep the body of the answer?
     #[must_use]
     pub const fn wants_body(&self) -> bool {

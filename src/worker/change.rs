@@ -11,7 +11,7 @@ use crate::error::Fault;
 use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward, reply};
 use crate::io::exec::Conn;
 use crate::io::op::{Piece, Pieces};
-use crate::mirror::{self, Change, Decision, OnUnknown, Order};
+use crate::mirror::{self, Change, Decision, Order};
 use crate::route::{GroupTable, RouteTable};
 use crate::worker::held::{self, Held};
 use crate::worker::serve::{Answered, Desk, Next};
@@ -74,7 +74,7 @@ pub(crate) async fn change(
         applied: action.applied(),
         name: action.name.as_str().into(),
         live: action.class == action::Class::LiveChange,
-        on_unknown: OnUnknown::default(),
+        on_unknown: action.rule.on_unknown(),
         key: None,
         children: group.children.len(),
         submitted: worker.io.now(),
@@ -96,7 +96,7 @@ pub(crate) async fn change(
     })
     .await;
     if let Some(ticket) = change.ticket() {
-        desk.note_ticket(ticket);
+        desk.note_ticket(ticket, mirror.durability());
         desk.fates = mirror.fates(&change);
         desk.change_url = reserved::change_url(routes, client.tag(), group, &ticket.to_string());
     }
@@ -143,7 +143,7 @@ async fn answer(
     let fates = std::mem::take(&mut desk.fates);
     let extra = [
         ("Antiphon-Sequence", sequence.as_bytes()),
-        ("Antiphon-Durability", b"memory"),
+        ("Antiphon-Durability", desk.durability.as_bytes()),
         ("Antiphon-Children", fates.as_bytes()),
     ];
     let date = worker.date();
@@ -195,7 +195,7 @@ async fn accepted(worker: &Worker, desk: &mut Desk, client: &Conn, group: &Group
     let date = worker.date();
     let extra = [
         ("Antiphon-Sequence", sequence.as_bytes()),
-        ("Antiphon-Durability", b"memory"),
+        ("Antiphon-Durability", desk.durability.as_bytes()),
         ("Antiphon-Children", desk.fates.as_bytes()),
         ("Location", desk.change_url.as_bytes()),
         ("Cache-Control", b"no-store"),

@@ -92,7 +92,7 @@ pub(crate) async fn refuse(worker: &Worker, desk: &mut Desk, client: &Conn, faul
     let mut extra: Vec<(&str, &[u8])> = vec![("Date", &date)];
     if let Some(text) = &sequence {
         extra.push(("Antiphon-Sequence", text.as_bytes()));
-        extra.push(("Antiphon-Durability", b"memory"));
+        extra.push(("Antiphon-Durability", desk.durability.as_bytes()));
         extra.push(("Antiphon-Children", fates.as_bytes()));
     }
     let missing = desk.missing.join(", ");

@@ -1,42 +1,49 @@
 //! What we answer ourselves where clients come in: the actions of a listener's `own` list.
 //!
-//! What is asked and ordered is control's to know: a worker asks it by [`Own`], at once and in its own thread. That is
-//! lawful because whatever is looked at or moved there is an atomic that all threads share, and nothing in it waits;
-//! and it is rare.
+//! What is asked and ordered is control's to know: a worker asks it by [`Own`], and is woken when control has answered in
+//! its own thread. An order's answer may take as long as a disk does; meanwhile the worker serves others.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::task::Poll;
 
 use crate::action::{Asked, Parameters};
 use crate::error::Fault;
 use crate::http::{Method, own_response};
 use crate::io::exec::Conn;
 use crate::io::op::Piece;
-use crate::limits::OWN_BODY_BYTES_MAX;
+use crate::limits::{OWN_BODY_BYTES_MAX, OWN_WAIT};
+use crate::mirror::Wake;
 use crate::route::GroupTable;
+use crate::sync::{Arc, OnceLock};
 use crate::worker::Worker;
 use crate::worker::serve::{Desk, Next};
 
 /// Answers what a listener's `own` list names. Must not block.
 pub trait Own: Send + Sync {
-    /// The answer to one request.
-    fn answer(&self, question: &Question<'_>) -> Answer;
+    /// Takes a request. `origin` is woken when the promise is kept.
+    fn ask(&self, question: Question, origin: Arc<dyn Wake>) -> Arc<Promise>;
 }
+
+/// An answer to come.
+#[derive(Debug, Default)]
+pub struct Promise(OnceLock<Answer>);
 
 /// A request for an action of ours.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct Question {
     /// The index of the group that it was sent to.
     pub group: usize,
     /// The action, in lower case.
-    pub action: &'a str,
+    pub action: String,
     /// Everything that the request carries.
-    pub parameters: &'a Parameters,
+    pub parameters: Parameters,
     /// The other end of the connection.
     pub client: IpAddr,
     /// Why that may not be who asks, if so.
     pub doubt: Option<Doubt>,
     /// The time of day, as [`http_date`](crate::http::http_date) writes it.
-    pub date: &'a [u8; 29],
+    pub date: [u8; 29],
 }
 
 /// Why the other end of a connection may not be who asks.
@@ -49,7 +56,7 @@ pub enum Doubt {
 }
 
 /// An answer of ours.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
@@ -59,11 +66,18 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
+impl Promise {
+    /// Keeps it; the first answer counts.
+    pub fn keep(&self, answer: Answer) {
+        let _ = self.0.set(answer);
+    }
+}
+
 /// Has control answer. `None`: the action is not one of ours here.
 ///
 /// # Errors
-/// [`Fault::BodyTooLarge`].
-pub(crate) fn ask(
+/// [`Fault::BodyTooLarge`], and [`Fault::Internal`] where control does not answer.
+pub(crate) async fn ask(
     worker: &Worker,
     desk: &Desk,
     client: &Conn,
@@ -80,13 +94,28 @@ pub(crate) fn ask(
     let octets = desk.request_bytes.as_slice();
     let question = Question {
         group: group.index,
-        action,
-        parameters: &Parameters::of(asked),
+        action: action.to_owned(),
+        parameters: Parameters::of(asked),
         client: client.peer().ip(),
         doubt: desk.request.fields(octets).find_map(|(name, value)| doubt(name, value)),
-        date: &worker.date(),
+        date: worker.date(),
     };
-    Ok(Some(worker.own.answer(&question)))
+    let promise = worker.own.ask(question, worker.wake.clone());
+    let until = worker.io.now() + OWN_WAIT;
+    poll_fn(|_| {
+        loop {
+            if let Some(answer) = promise.0.get() {
+                return Poll::Ready(Ok(Some(answer.clone())));
+            }
+            if worker.io.now() >= until {
+                return Poll::Ready(Err(Fault::Internal));
+            }
+            if worker.io.poll_woken(until).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
 }
 
 /// Sends an answer of ours.

@@ -50,6 +50,8 @@ pub(crate) struct Desk {
     pub(crate) wish: Option<Wish>,
     /// The place in the order of the change being served, once it has one.
     pub(crate) ticket: Option<(u64, u64)>,
+    /// How far the promise for it goes, as `Antiphon-Durability` tells it.
+    pub(crate) durability: &'static str,
     /// What became of it at each child, as `Antiphon-Children` tells it.
     pub(crate) fates: String,
     /// Where the client can ask what became of it, once it has its place.
@@ -117,8 +119,9 @@ impl Desk {
     }
 
     /// Remembers the place in the order for whatever answer comes.
-    pub(crate) fn note_ticket(&mut self, ticket: &Ticket) {
+    pub(crate) fn note_ticket(&mut self, ticket: &Ticket, durability: &'static str) {
         self.ticket = Some((ticket.epoch, ticket.sequence));
+        self.durability = durability;
     }
 
     /// Remembers the children for whose sake the change is refused.
@@ -309,7 +312,7 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         // The head of a change is gone when a fault may have to be told.
         desk.wish = Some(Wish::of(&asked));
     }
-    if is_aci && let Some(answer) = own::ask(worker, desk, client, group, decision.name.as_str(), &asked)? {
+    if is_aci && let Some(answer) = own::ask(worker, desk, client, group, decision.name.as_str(), &asked).await? {
         desk.note.status(answer.status);
         return Ok(own::send(worker, desk, client, answer).await);
     }

@@ -101,9 +101,14 @@ fn a_durable_change_is_refused_where_every_child_needs_the_operator() {
         world.stores[0].fate([Fate::Lost]);
         let answer = world.post("/lost").expect("an answer");
         assert_eq!(answer.status(), 202, "{answer}");
+        let url = answer.field("Location").expect("where to ask");
+        eventually_eq("the state", &json!("unknown"), || told(world.proxy.port, &url)["state"].clone());
+        assert_eq!(told(world.proxy.port, &url)["children"]["a"]["state"], json!("unknown"));
+        // Only taken out can it be given up.
+        for word in ["offline", "flush", "online"] {
+            world.proxy.command(&["child", word, "a"]);
+        }
         world.proxy.wait_child_state("a", "needs_reseed");
-        let told = told(world.proxy.port, &answer.field("Location").expect("where to ask"));
-        assert_eq!((&told["state"], &told["children"]["a"]["state"]), (&json!("unknown"), &json!("unknown")));
         assert_problem(&world.post("/next").expect("an answer"), 503, "no_child");
     });
 }

@@ -7,7 +7,7 @@ use crate::peer::{Server, ok};
 use crate::store::{Fate, NAMES, World};
 use crate::support::client::{Ask, Client};
 use crate::support::proxy::{Proxy, Setup, text};
-use crate::support::{eventually_eq, for_each_driver};
+use crate::support::{Driver, eventually, eventually_eq, for_each_driver};
 use crate::{assert_problem, place};
 
 // === the order ===
@@ -231,15 +231,64 @@ fn a_post_that_every_child_lost_is_told_as_unknown() {
         let answer = world.post("/doubt").expect("an answer");
         assert_problem(&answer, 503, "outcome_unknown");
         assert!(answer.field("Antiphon-Sequence").is_some(), "{answer}");
+        // None is better than another: they serve reads, and take no change until somebody has looked.
         for name in &NAMES[..2] {
-            world.proxy.wait_child_state(name, "needs_reseed");
+            world.proxy.wait_child_state(name, "up");
         }
-        assert_problem(&world.post("/next").expect("an answer"), 503, "no_child");
-        world.attach(0);
-        world.attach(1);
+        assert_problem(&world.post("/next").expect("an answer"), 503, "outcome_unknown");
+        for name in &NAMES[..2] {
+            let ran = world.proxy.command(&["child", "resolve", name, "applied"]);
+            assert!(ran.stdout.contains("carried it out"), "{ran:?}");
+        }
         world.must("POST", "/again");
         world.assert_identical();
     });
+}
+
+/// The operator has looked, and one of them has it.
+#[test]
+fn a_change_that_one_child_has_lost_is_sent_to_it_alone() {
+    for_each_driver(|driver| {
+        let world: World<2> = World::http(driver, |setup| setup);
+        world.stores[0].fate([Fate::AppliedAndLost]);
+        world.stores[1].fate([Fate::Lost]);
+        assert_problem(&world.post("/doubt").expect("an answer"), 503, "outcome_unknown");
+        for (name, word) in [("a", "applied"), ("b", "lost")] {
+            world.proxy.wait_child_state(name, "up");
+            let ran = world.proxy.command(&["child", "resolve", name, word]);
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+        }
+        world.must("POST", "/again");
+        world.assert_identical();
+    });
+}
+
+#[test]
+fn a_rule_can_end_a_doubt() {
+    for_each_driver(|driver| {
+        for (word, fate) in [("assume", Fate::AppliedAndLost), ("resend", Fate::Lost)] {
+            let rule = format!("method = \"POST\"\npath = \"/*\"\nclass = \"change\"\non_unknown = \"{word}\"\n");
+            let world: World<2> = World::http(driver, |setup| setup.rule(&rule));
+            for store in &world.stores {
+                store.fate([fate.clone()]);
+            }
+            let _ = world.post("/doubt").expect("an answer");
+            for name in &NAMES[..2] {
+                world.proxy.wait_child_state(name, "up");
+            }
+            eventually("the next is taken", || world.post("/again").ok().filter(|answer| answer.status() == 200));
+            world.assert_identical();
+        }
+    });
+}
+
+/// What the operator says where nothing is in doubt.
+#[test]
+fn there_is_nothing_to_resolve() {
+    let world: World<2> = World::http(Driver::Epoll, |setup| setup);
+    world.must("POST", "/one");
+    let refused = world.proxy.command(&["child", "resolve", "a", "applied"]);
+    assert!(refused.stderr.contains("in doubt about no change"), "{refused:?}");
 }
 
 // === late ===

@@ -16,7 +16,10 @@ use crate::worker::stats::{Kind, WorkerStats};
 
 /// Everything that is answered on the admin side.
 const ACTIONS: [(&str, &str); 12] = [
-    ("EngineManagement", "EngineAction=ShowStatus, PowerUp, PowerDown, ChangeWeight, SetPrimaryEngine or Ping"),
+    (
+        "EngineManagement",
+        "EngineAction=ShowStatus, PowerUp, PowerDown, ChangeWeight, SetPrimaryEngine, Ping, EngineAdd, EngineEdit or EngineRemove",
+    ),
     ("DAHReadQueue", "what waits for each engine; Engine=N for one"),
     ("DAHFlushQueue", "drops what waits for an engine, which then needs a reseed; Engine=N or EngineName=NAME"),
     ("GetStatus", "the whole front"),
@@ -34,16 +37,20 @@ const ACTIONS: [(&str, &str); 12] = [
 ///
 /// # Errors
 /// What is wrong with its parameters.
-pub(super) fn answer(desk: &Desk, action: &str, parameters: &Parameters) -> Result<Option<Vec<Element>>, Refusal> {
+pub(super) async fn answer(
+    desk: &Desk,
+    action: &str,
+    parameters: &Parameters,
+) -> Result<Option<Vec<Element>>, Refusal> {
     Ok(Some(match action {
-        "getstatus" => status(desk),
+        "getstatus" => status(desk).await,
         "getchildren" => children(desk),
-        "getversion" => version(desk),
+        "getversion" => version(desk).await,
         "getpid" => vec![Element::text("autn:pid", std::process::id().to_string())],
         "getlicenseinfo" => license(),
         "getrequestlog" => requests(desk, tail(parameters)?),
         "threadstatus" => threads(desk),
-        "getstatistics" => statistics(desk),
+        "getstatistics" => statistics(desk).await,
         "help" => vec![Element::of("actions", ACTIONS.iter().map(|(name, text)| help(name, text)).collect())],
         _ => return Ok(None),
     }))
@@ -113,8 +120,8 @@ fn threads(desk: &Desk) -> Vec<Element> {
     desk.view.io.iter().enumerate().map(thread).collect()
 }
 
-fn status(desk: &Desk) -> Vec<Element> {
-    let status = desk.status();
+async fn status(desk: &Desk) -> Vec<Element> {
+    let status = desk.status().await;
     let mut data = vec![
         Element::text("product", "antiphon"),
         Element::text("version", status.version),
@@ -170,8 +177,8 @@ fn children(desk: &Desk) -> Vec<Element> {
     data
 }
 
-fn version(desk: &Desk) -> Vec<Element> {
-    let status = desk.status();
+async fn version(desk: &Desk) -> Vec<Element> {
+    let status = desk.status().await;
     vec![
         Element::text("autn:version", status.version),
         Element::text("autn:aciversion", "1"),
@@ -184,11 +191,11 @@ fn version(desk: &Desk) -> Vec<Element> {
 }
 
 /// Counts since the start, a child: those that a DAH's administrator knows, as far as they are counted.
-fn statistics(desk: &Desk) -> Vec<Element> {
+async fn statistics(desk: &Desk) -> Vec<Element> {
     let view = &desk.view;
     let routes = view.routes.load_full();
     let mut data = Vec::new();
-    for (group, told) in routes.groups.iter().zip(desk.status().groups) {
+    for (group, told) in routes.groups.iter().zip(desk.status().await.groups) {
         let answered = |kind: Kind| {
             let of_worker = |stats: &Arc<WorkerStats>| {
                 stats.groups[group.index].answers[kind as usize].iter().map(|count| count.value()).sum::<u64>()

@@ -8,7 +8,8 @@ use crate::sync::Arc;
 use crate::time;
 
 /// For messages.
-pub(super) const ENGINE_ACTIONS: &str = "ShowStatus, PowerUp, PowerDown, ChangeWeight, SetPrimaryEngine and Ping";
+pub(super) const ENGINE_ACTIONS: &str =
+    "ShowStatus, PowerUp, PowerDown, ChangeWeight, SetPrimaryEngine, Ping, EngineAdd, EngineEdit and EngineRemove";
 
 /// `ShowStatus`: a group and every child of it.
 pub(super) fn status(view: &View, group: &GroupTable) -> Vec<Element> {
@@ -55,7 +56,7 @@ pub(super) fn queue(view: &View, group: &GroupTable, wanted: Option<&[Arc<Child>
 }
 
 /// A child. The order of the first attributes is an interface: scripts cut it with sed and grep.
-fn engine(child: &Child) -> Element {
+pub(super) fn engine(child: &Child) -> Element {
     let (host, port) = host_and_port(child);
     Element::text("engine", "")
         .with("id", child.index.to_string())

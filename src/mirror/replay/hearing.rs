@@ -118,7 +118,8 @@ impl Lane {
     pub fn on_probe(&mut self, now: Time, result: Result<(), Failure>) {
         // A child that fell meanwhile, and that this very probe may bring back, must not be live before it has replayed.
         self.watch(now);
-        if self.probe.take().is_none() {
+        // One that was begun for a child which has left since is nobody's.
+        if self.probe.take_if(|probe| probe.started).is_none() {
             return;
         }
         let event = match result {

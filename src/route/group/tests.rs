@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::probe::{Action, Kind};
 use crate::route::testing::{at, group};
-use crate::route::{Shown, Standing};
+use crate::route::{ChildSet, Chooser, Shown, Standing, select};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -74,6 +74,53 @@ fn the_primary_is_the_operators_under_every_policy() {
     assert_eq!(group.settle_primary(), 2, "only failover moves it");
     assert_eq!(group.child("c").map(|child| child.index), Some(2));
     assert!(group.child("d").is_none());
+}
+
+#[test]
+fn a_vacant_place_is_in_nobodys_set() {
+    for policy in Policy::ALL {
+        let group = group(policy, &[100, 100, 100]);
+        let mut me = Chooser::new(1);
+        assert!(group.set_primary(1) && group.vacate(1, at(1)));
+        assert_eq!(group.primary(), 2, "{policy}: the next that is live");
+        assert_eq!((group.occupants(), group.child("b").is_none(), group.set_primary(1)), (2, true, false));
+        let child = &group.children[1];
+        assert!(!child.is_live() && child.next_probe(&group.probe, 1).is_none());
+        assert!(!child.claim_probe(at(999), &group.probe, 1));
+        for _ in 0..20 {
+            let chosen = select(&group, &mut me, &Label::NONE, &ChildSet::new(), 0, at(2)).expect("two are there");
+            assert_ne!(chosen.index, 1, "{policy}");
+        }
+        group.kill(2);
+        assert!(group.vacate(2, at(3)) && group.primary() == 0, "{policy}");
+        assert!(!group.vacate(0, at(3)) && group.children[0].is_live(), "{policy}: the last one stays");
+    }
+}
+
+#[test]
+fn a_newcomer_is_asked_first_and_needs_a_reseed() {
+    let group = group(Policy::RoundRobin, &[100, 100]);
+    let child = &group.children[1];
+    let old = SocketAddr::from(([127, 0, 0, 1], 80));
+    let new = SocketAddr::from(([127, 0, 0, 1], 81));
+    child.set_addresses(vec![old]);
+    assert!(child.is_at(new), "it has always been where its name leads");
+    group.observe(1, Outcome::Answered(200), MS, at(1));
+    group.kill(1);
+    assert!(group.vacate(1, at(2)));
+    let identity = Identity { name: "n".into(), host: "127.0.0.1:81".into(), aliases: Arc::default(), location: None };
+    group.occupy(1, identity, vec![new], 7, at(3));
+    assert_eq!((&*child.name(), &*child.host(), child.weight(), child.address()), ("n", "127.0.0.1:81", 7, Some(new)));
+    assert_eq!((child.shown(), child.health().state().kind()), (Shown::NeedsReseed, Kind::Down));
+    assert_eq!(child.counters.falls.load(Ordering::Relaxed), 0);
+    assert_eq!(child.next_probe(&group.probe, 1), Some(at(3)), "at once");
+    assert!(child.is_at(new) && !child.is_at(old));
+    // It is moved: asked again before it is used.
+    group.on_probe(1, Ok(()), at(4));
+    child.set_standing(Standing::Live, "", at(4));
+    assert_eq!(child.shown(), Shown::Up);
+    group.readdress(1, "127.0.0.1:80", vec![old], at(5));
+    assert_eq!((child.shown(), &*child.name(), child.is_at(new)), (Shown::Down, "n", false));
 }
 
 #[test]
