@@ -358,7 +358,8 @@ impl Drop for Proxy {
 fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
-    (sorted[sorted.len() / 2], sorted[0], sorted[sorted.len() - 1])
+    let last = sorted.len() - 1;
+    ((sorted[last / 2] + sorted[last - last / 2]) / 2.0, sorted[0], sorted[last])
 }
 
 fn table(out: &mut String, load: f64, results: &[Vec<Figures>]) {
