@@ -174,7 +174,8 @@ impl Front {
     pub fn is_drained(&self) -> bool {
         let mirrors = &self.view.mirrors;
         let even = |mirror: &Arc<MirrorGroup>| {
-            mirror.table().occupied().all(|child| !child.is_live() || mirror.lag(child.index) == 0)
+            // One that is in doubt waits for the operator, not for us.
+            mirror.table().occupied().all(|child| !child.takes_changes() || mirror.lag(child.index) == 0)
         };
         self.stop.draining() == self.workers.len()
             && self.view.io.iter().all(|io| io.clients.value() == 0)

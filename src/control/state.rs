@@ -1,7 +1,7 @@
 //! The state directory: made at start, held by one instance at a time; and the file of decisions in it.
 //!
 //! What is in it, each with one author: `lock` and `operator.toml` (here; what they mean is
-//! [`Decisions`](crate::config::Decisions)' to say), and a directory for each group (its journal's).
+//! [`Decisions`]' to say), and a directory for each group (its journal's).
 //!
 //! A file that is there is whole: it is written beside, synced, and takes its name then. So anybody may read it at any
 //! time.

@@ -1,6 +1,6 @@
 //! What antiphon itself serves where clients come in, below the reserved prefix `/.antiphon/`: what became of a change.
 //!
-//! Not the actions that it answers in place of a DAH ([`own`](super::own)). Nothing below the prefix ever reaches a child,
+//! Not the actions that it answers in place of a DAH ([`own`]). Nothing below the prefix ever reaches a child,
 //! whatever a route says. All that is looked at is shared memory, at once and in bounded work.
 
 use serde_json::{Map, Value, json};
