@@ -64,7 +64,8 @@
 //! not, and that may not be sent again. *journal*: the durable record of a group's changes, in *segments*. *slot*: how far a
 //! child has come, as its lane writes it down. *mark*: what goes on record beside changes. *probe*: a question about a
 //! child's health. *snapshot*: the routing table as of now. *decision*: what an operator, or failover, has made otherwise
-//! than the configuration has it; the *book* holds all of them. *pool*: idle connections to a child. *token*: what the child
+//! than the configuration has it; the *book* holds all of them. *pool*: idle connections to a child.
+//! *cost*: what an action would cost on a child, in predicted microseconds. *token*: what the child
 //! that starts an asynchronous action answers with; that child is its *issuer*. *chunk*: received octets where the kernel
 //! put them.
 #![deny(unsafe_code)]

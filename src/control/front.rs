@@ -275,6 +275,7 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
     let mut children: Vec<_> = (0..group.places).map(Child::vacant).collect();
     for child in &group.children {
         children[child.place] = self::child(child);
+        children[child.place].configure_cost(child.slots, group.cost.is_away(child.location.as_deref()));
     }
     let table = GroupTable {
         name: group.name.clone(),
@@ -289,6 +290,7 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
             response_body: group.timeouts.response_body,
             tunnel_idle: group.timeouts.tunnel_idle,
         },
+        cost: group.cost.options.clone(),
         read_gate: group.read_gate,
         shared: Arc::new(GroupShared::new()),
     };
