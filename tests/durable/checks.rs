@@ -3,8 +3,13 @@
 
 use std::collections::HashSet;
 
+use crate::recorder::REFUSED;
+use crate::support::client;
 use crate::world::{NAMES, World};
 use crate::writers::is_once;
+
+/// Of what was accepted, the last are asked for.
+const FOLLOWED: usize = 20;
 
 impl World {
     /// Everything; then begins anew with nothing.
@@ -28,6 +33,17 @@ impl World {
         }
         for target in &told.not_taken {
             assert!(!all.contains(&**target), "{}: {target} was refused by us and carried out", self.story);
+        }
+    }
+
+    /// What was accepted has come to an end where its client was told to ask.
+    pub(crate) fn follow_accepted(&self) {
+        let accepted: Vec<(String, String)> = self.told.answers().accepted.iter().rev().take(FOLLOWED).cloned().collect();
+        for (target, url) in accepted {
+            let answer = client::get(self.proxy.port, &url).expect("an answer");
+            let says = |state: &str| answer.text().contains(&format!("\"state\":\"{state}\""));
+            let ended = if target.contains(REFUSED) { says("refused") } else { says("done") };
+            assert!(answer.status() == 200 && (ended || says("forgotten")), "{}: {target}: {answer}", self.story);
         }
     }
 

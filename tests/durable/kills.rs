@@ -9,7 +9,7 @@ use crate::world::World;
 use crate::writers::Kind;
 
 const WRITERS: usize = 8;
-/// Kills, all ways of running together.
+/// Kills, on both drivers and in all ways of running together.
 const KILLS: u64 = 30;
 
 /// One way of running.
@@ -17,25 +17,34 @@ struct Way {
     name: &'static str,
     dialect: &'static str,
     kinds: &'static [Kind],
+    body_bytes: usize,
     more: fn(Setup) -> Setup,
 }
 
 const WAYS: [Way; 5] = [
-    Way { name: "all", dialect: "http", kinds: &Kind::HTTP, more: |setup| setup },
+    Way { name: "all", dialect: "http", kinds: &Kind::HTTP, body_bytes: 300, more: |setup| setup },
     Way {
         name: "durable",
         dialect: "http",
         kinds: &Kind::SAFE,
+        body_bytes: 300,
         more: |setup| setup.group("ack", text("durable")),
     },
-    Way { name: "first", dialect: "http", kinds: &Kind::HTTP, more: |setup| setup.group("ack", text("first")) },
-    Way { name: "live", dialect: "aci", kinds: &Kind::ACI, more: |setup| setup },
+    Way {
+        name: "first",
+        dialect: "http",
+        kinds: &Kind::HTTP,
+        body_bytes: 300,
+        more: |setup| setup.group("ack", text("first")),
+    },
+    Way { name: "live", dialect: "aci", kinds: &Kind::ACI, body_bytes: 0, more: |setup| setup },
     Way {
         name: "drop_child",
         dialect: "http",
         kinds: &Kind::HTTP,
-        // Small enough that a child which is away is given up now and then.
-        more: |setup| setup.group("on_full", text("drop_child")).group("backlog_bytes_max", text("64KiB")),
+        // A child that is away for thirty of them is given up.
+        body_bytes: 32 * 1024,
+        more: |setup| setup.group("on_full", text("drop_child")).group("backlog_bytes_max", text("1MiB")),
     },
 ];
 
@@ -63,9 +72,7 @@ fn nothing_acknowledged_is_lost_whenever_it_is_killed() {
     println!("ANTIPHON_KILLS={kills} ANTIPHON_SEED={seed}");
     for_each_driver(|driver| {
         for (index, way) in WAYS.iter().enumerate() {
-            // The first of them get what is left over, and both drivers half.
-            let ways = 2 * WAYS.len() as u64;
-            let share = kills / ways + u64::from((index as u64) < kills % ways);
+            let share = kills.div_ceil(2 * WAYS.len() as u64);
             play(driver, way, seed.wrapping_add(index as u64).max(1), share);
         }
     });
@@ -76,9 +83,11 @@ fn play(driver: Driver, way: &Way, seed: u64, kills: u64) {
     let mut world = World::start(driver, way.dialect, way.more);
     for kill in 0..kills {
         world.story = format!("{driver:?}, {}, ANTIPHON_SEED={seed}, kill {kill}", way.name);
-        world.write_while(WRITERS, way.kinds, &[b'x'; 300], |proxy, children| trouble(&mut random, proxy, children));
+        let body = vec![b'x'; way.body_bytes];
+        world.write_while(WRITERS, way.kinds, &body, |proxy, children| trouble(&mut random, proxy, children));
         world.start_again();
         world.settle();
+        world.follow_accepted();
         world.check();
     }
 }

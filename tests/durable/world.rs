@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::recorder::Recorder;
 use crate::support::proxy::{Proxy, Setup, Until, text};
-use crate::support::{Driver, TempDir, eventually};
+use crate::support::{Driver, PATIENCE, TempDir};
 use crate::writers::{Kind, Told};
 
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -66,14 +67,19 @@ impl World {
     pub(crate) fn start_again(&mut self) {
         self.children.iter_mut().for_each(Recorder::start_again);
         self.drain();
-        self.proxy.start_again(Until::Ready);
+        // Where all need the operator, it is not ready before that.
+        self.proxy.start_again(Until::Answering);
     }
 
     /// Until every child is up and has all: ends doubts as an operator does, by looking, and reseeds whoever needs it.
     /// Nobody writes meanwhile.
     pub(crate) fn settle(&self) {
-        eventually(&format!("three children that have all ({})", self.story), || {
+        let mut seen = Vec::new();
+        let begun = Instant::now();
+        loop {
             let mut settled = true;
+            assert!(begun.elapsed() < PATIENCE, "{}: the children do not come together: {seen:#?}", self.story);
+            seen.clear();
             for child in 0..NAMES.len() {
                 let status = self.proxy.child(NAMES[child]);
                 let state = status["state"].as_str().unwrap_or_default();
@@ -83,10 +89,14 @@ impl World {
                 } else if state == "needs_reseed" {
                     self.reseed(child, status["why"].as_str().unwrap_or_default());
                 }
+                seen.push(status.clone());
                 settled &= state == "up" && status["lag"] == 0 && status["in_doubt"].is_null();
             }
-            settled.then_some(())
-        });
+            if settled {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Has the child the change that it is in doubt about? The journal tells which one that is.
