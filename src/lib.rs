@@ -74,6 +74,7 @@ pub mod action;
 pub mod cli;
 pub mod config;
 pub mod control;
+pub mod crash;
 pub mod demo;
 pub mod error;
 pub mod http;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by layer, the lowest first. A path is longer than a module's name where a part of it stands elsewhere.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("ground", &["limits", "error", "sync", "time"]),
+    ("ground", &["limits", "error", "sync", "time", "crash"]),
     ("pure", &["config", "http", "action", "route", "discovery", "probe", "switchover", "mirror", "journal"]),
     ("edges", &["io", "journal/segment"]),
     ("assembly", &["worker", "control", "client"]),

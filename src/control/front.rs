@@ -18,6 +18,7 @@ use super::names;
 use super::own::Counter;
 use crate::action::Dialect;
 use crate::config::{self, AciErrors, Config, OwnAction, Wanted};
+use crate::crash;
 use crate::io::buffer::Sizes;
 use crate::io::exec::Stats;
 use crate::io::host;
@@ -376,6 +377,7 @@ fn mirror_all(
             setup.durable = Some(kept.durable);
             (kept.reader, kept.wake)
         });
+        crash::point("start.opened");
         let (mirror, sequencer) = MirrorGroup::new(setup);
         match reader {
             Some((reader, reader_wake)) => {

@@ -91,6 +91,8 @@ pub struct ChildStatus {
     pub applied: u64,
     /// Changes it has not confirmed.
     pub lag: u64,
+    /// The change that nobody knows whether it has carried out: `antiphon child resolve` ends that.
+    pub in_doubt: Option<u64>,
     /// Reads under way.
     pub in_flight: u32,
     /// Reads sent to it.
@@ -178,6 +180,7 @@ impl ChildStatus {
             location: child.location().as_deref().map(str::to_owned),
             applied: child.applied(),
             lag: view.mirrors[group.index].lag(child.index),
+            in_doubt: child.doubt(),
             in_flight: child.in_flight(),
             requests: counted(&child.counters.requests),
             failures: counted(&child.counters.failures),
@@ -218,7 +221,11 @@ impl fmt::Display for GroupStatus {
         let mut table = String::new();
         writeln!(table, "  child          state            for       lag     reads    failed  why")?;
         for child in &self.children {
-            let ChildStatus { name, state, lag, requests, failures, why, .. } = child;
+            let ChildStatus { name, state, lag, requests, failures, .. } = child;
+            let why = match child.in_doubt {
+                Some(sequence) => format!("in doubt about change {sequence}: antiphon child resolve {name}"),
+                None => child.why.clone(),
+            };
             let since = Span(Duration::from_secs(child.since_s)).to_string();
             writeln!(table, "  {name:<14} {state:<13} {since:>6} {lag:>9} {requests:>9} {failures:>9}  {why}")?;
         }

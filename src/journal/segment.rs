@@ -33,6 +33,7 @@ use self::supply::Supply;
 use self::writer::{Head, Identity};
 use super::record::Previous;
 use super::state::State;
+use crate::crash;
 use crate::limits::{JOURNAL_BYTES_MAX, JOURNAL_RESERVE_SEGMENTS, SEGMENT_BYTES};
 use crate::mirror::durable::{JournalFailed, Mark, Resume, ResumedChild, Slot, Slots};
 use crate::route::Standing;
@@ -188,6 +189,7 @@ pub fn open_on(options: &Options, disk: Arc<dyn Disk>, threaded: bool) -> Result
     };
     // Until here nothing was changed.
     clear(&*disk, &useless, tail.as_ref())?;
+    crash::point("start.recovered");
 
     let identity =
         Identity { group: options.group.clone(), mode: options.mode.clone(), segment_bytes: options.segment_bytes };
@@ -230,6 +232,7 @@ pub fn open_on(options: &Options, disk: Arc<dyn Disk>, threaded: bool) -> Result
     let slots: Vec<Slot> =
         start.children.iter().map(|child| Slot { applied: child.applied, begun: child.begun }).collect();
     let epoch = writer.state().epoch;
+    crash::point("start.marked");
     let file = SlotFile::make(Arc::clone(&shared), &slots, epoch, options.cursor_sync_each)
         .map_err(|error| io_error(&*disk, slots::NAME, error))?;
     let resume = resume(writer.state(), shared.oldest(), start.acknowledged, start.children);

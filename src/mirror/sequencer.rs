@@ -18,6 +18,7 @@ use super::courtesy::Courtesy;
 use super::durable::{Journal, Mark};
 use super::gate::{AWAY, Gathering, INCOMPLETE, LATE, LEFT};
 use super::{Change, ENTRY_BYTES, Level, MirrorGroup, Read, Retention, Ticket, What, Writer};
+use crate::crash;
 use crate::error::Fault;
 use crate::limits::{SEQUENCER_BATCH, SEQUENCER_STALL_TICK, SEQUENCER_TICK};
 use crate::route::{ChildSet, Standing};
@@ -300,6 +301,7 @@ impl Sequencer {
             self.publish(ENTRY_BYTES + change.bytes(), What::Change(Arc::clone(&change)), now);
             // Release: see `MirrorGroup::last_sequence`. Who sees it finds the change in the ring, or that it has left.
             self.group.published.store(sequence, Ordering::Release);
+            crash::point("change.published");
             if self.group.level == Level::Durable {
                 change.wake_origin();
             }

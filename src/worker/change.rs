@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use crate::action::{self, Into};
+use crate::crash;
 use crate::error::Fault;
 use crate::http::{AnswerTo, Framing, Method, ToChild, ToClient, forward, reply};
 use crate::io::exec::Conn;
@@ -209,6 +210,7 @@ async fn accepted(worker: &Worker, desk: &mut Desk, client: &Conn, group: &Group
 }
 
 async fn send(worker: &Worker, desk: &mut Desk, client: &Conn, pieces: Pieces, close: bool) -> Next {
+    crash::point("client.answer");
     match client.send(pieces, worker.io.now() + worker.settings.timeouts.client_write).await {
         Ok(pieces) => {
             desk.recycle(pieces);

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 
+use crate::crash;
 use crate::http::body::Decoder;
 use crate::http::{AnswerTo, ResponseHead};
 use crate::io::exec::{Conn, Received};
@@ -133,6 +134,7 @@ pub(crate) async fn run(worker: Rc<Worker>, group: usize, child: usize) {
                     Delivery::ConnectFailed(why) => lane.on_connect_failed(now, why),
                     Delivery::Unanswered(why) => lane.on_unanswered(now, true, why),
                     Delivery::Answered { status, held, link: used } => {
+                        crash::point("change.answered");
                         link = used;
                         // As good as an answer to a read: a child that takes changes need not be asked how it is.
                         let table = &worker.snapshot().groups[group];
@@ -331,6 +333,7 @@ fn note_sent(conn: &Conn, until: Time, sent: &mut Option<bool>) {
         && let Poll::Ready(outcome) = conn.poll_sent(until)
     {
         *sent = Some(outcome.is_ok());
+        crash::point("change.sent");
     }
 }
 

@@ -8,13 +8,14 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
+use crate::support::client::{Ask, Client};
 use crate::support::message::{self, Framing, Request, RequestHead};
 use crate::support::scripted::{self, ANSWERS};
 use crate::support::{PATIENCE, eventually};
@@ -24,6 +25,8 @@ struct Shared {
     heads: Mutex<Vec<RequestHead>>,
     requests: Mutex<Vec<Request>>,
     stop: AtomicBool,
+    /// Connections that have been accepted and have not ended.
+    open: AtomicUsize,
 }
 
 /// A running child. Dropping it ends its connections, save those that wait at a gate.
@@ -72,7 +75,9 @@ impl Server {
                     return;
                 }
                 let (serve, shared) = (Arc::clone(&serve), Arc::clone(&its));
+                shared.open.fetch_add(1, Ordering::SeqCst);
                 let connection = move || {
+                    let open = Arc::clone(&shared);
                     let set = stream
                         .set_nodelay(true)
                         .and_then(|()| stream.set_read_timeout(Some(Duration::from_millis(50))))
@@ -80,6 +85,7 @@ impl Server {
                     if set.is_ok() {
                         let _ = serve(&mut Peer { stream, unread: Vec::new(), shared, pause: Duration::ZERO });
                     }
+                    open.open.fetch_sub(1, Ordering::SeqCst);
                 };
                 // Hundreds of these may stand at once.
                 Builder::new().stack_size(256 * 1024).spawn(connection).expect("a thread for a connection");
@@ -90,6 +96,15 @@ impl Server {
 
     pub(crate) const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Waits until all that a client which has ended had sent is done with: nothing of it comes after what is sent next.
+    #[track_caller]
+    pub(crate) fn drain(&self) {
+        // Connections are accepted in order: before this one all of that client's were.
+        let mut last = Client::connect(self.port).expect("a child that runs");
+        last.ask(&Ask::get("/health")).expect("a child that answers");
+        eventually("no connection but this", || (self.shared.open.load(Ordering::SeqCst) == 1).then_some(()));
     }
 
     /// Complete requests, in the order of their ends.

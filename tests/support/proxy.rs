@@ -200,6 +200,8 @@ pub struct Proxy {
     pub admin: u16,
     pub dir: TempDir,
     under: Vec<String>,
+    /// What it is started with beside our own environment.
+    environment: Vec<(String, String)>,
     process: Child,
     exit: Option<ExitStatus>,
     _host: Option<Host>,
@@ -240,8 +242,9 @@ impl Proxy {
         let config = setup.toml(port, admin, &dir.join("admin.sock").to_string_lossy());
         dir.write("antiphon.toml", &config);
         let host = (!setup.alone).then(host::shared);
-        let process = spawn(&dir, &setup.under);
-        let mut proxy = Self { port, admin, dir, under: setup.under.clone(), process, exit: None, _host: host };
+        let process = spawn(&dir, &setup.under, &[]);
+        let (under, environment) = (setup.under.clone(), Vec::new());
+        let mut proxy = Self { port, admin, dir, under, environment, process, exit: None, _host: host };
         if proxy.comes_up(until) {
             return Ok(proxy);
         }
@@ -313,10 +316,22 @@ impl Proxy {
     /// Starts it again after its end, on the same configuration and ports.
     #[track_caller]
     pub fn start_again(&mut self, until: Until) {
+        assert!(self.attempt_again(until), "antiphon did not start again:\n{}", self.log());
+    }
+
+    /// The same, where it may end before it has started; whether it has.
+    #[track_caller]
+    pub fn attempt_again(&mut self, until: Until) -> bool {
         assert!(self.exit_status().is_some(), "it still runs");
-        self.process = spawn(&self.dir, &self.under);
+        self.process = spawn(&self.dir, &self.under, &self.environment);
         self.exit = None;
-        assert!(self.comes_up(until), "antiphon did not start again:\n{}", self.log());
+        self.comes_up(until)
+    }
+
+    /// A variable of its environment from its next start on; `None` takes it away.
+    pub fn set_variable(&mut self, name: &str, value: Option<&str>) {
+        self.environment.retain(|(other, _)| other != name);
+        self.environment.extend(value.map(|value| (name.to_owned(), value.to_owned())));
     }
 
     /// GET on the administration address.
@@ -393,11 +408,12 @@ impl Drop for Proxy {
     }
 }
 
-fn spawn(dir: &TempDir, under: &[String]) -> Child {
+fn spawn(dir: &TempDir, under: &[String], environment: &[(String, String)]) -> Child {
     let log = fs::OpenOptions::new().create(true).append(true).open(dir.join("stderr")).expect("a log file");
     let mut words = under.iter().map(String::as_str).chain([ANTIPHON]);
     let mut command = Command::new(words.next().expect("one at least"));
     command.args(words).arg("run").arg("-c").arg(dir.join("antiphon.toml"));
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log file")).stderr(log);
     command.spawn().unwrap_or_else(|error| panic!("{ANTIPHON}: {error}"))
 }

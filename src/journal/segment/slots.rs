@@ -17,6 +17,7 @@ use std::io;
 
 use super::disk::{Disk, File, read_full, write_whole};
 use super::shared::Shared;
+use crate::crash;
 use crate::mirror::durable::{JournalFailed, Slot, Slots};
 use crate::sync::Arc;
 
@@ -135,6 +136,7 @@ impl SlotFile {
 impl Slots for SlotFile {
     fn put(&self, child: usize, slot: Slot, sync: bool) -> Result<(), JournalFailed> {
         let octets = self.told(child, slot).encode();
+        crash::point("slot.write");
         let mut done = write_whole(&*self.file, &octets, (child * SLOT_BYTES) as u64);
         if sync || self.sync_each {
             done = done.and_then(|()| self.file.sync_data());

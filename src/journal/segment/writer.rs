@@ -13,6 +13,7 @@ use crate::journal::record::{
     padded, put_change, put_checkpoint, put_epoch, put_mark, salted,
 };
 use crate::journal::state::State;
+use crate::crash;
 use crate::limits::{FRAME_BYTES_MAX, FRAME_RECORDS_MAX, JOURNAL_BUFFER_BYTES_MAX};
 use crate::mirror::Change;
 use crate::mirror::durable::{Journal, JournalFailed, JournalFull, Mark, Space};
@@ -183,6 +184,9 @@ impl Writer {
         }
         self.close();
         self.flush()?;
+        if !marks.is_empty() {
+            crash::point("journal.marks");
+        }
         // Nothing was handed in: nothing is written, and nothing is synced.
         self.sync()?;
         self.shared.set_durable(self.state.last);
@@ -269,9 +273,11 @@ impl Writer {
         if self.buffer.is_empty() {
             return Ok(());
         }
+        crash::point("journal.append");
         if let Err(error) = write_whole(&*self.head.file, &self.buffer, self.head.written) {
             return Err(self.fail_file("written", &error));
         }
+        crash::point("journal.written");
         self.head.written += self.buffer.len() as u64;
         self.buffer.clear();
         // A batch of large changes should not cost its memory for ever.
@@ -293,6 +299,7 @@ impl Writer {
         if let Err(error) = done {
             return Err(self.fail_file("synced", &error));
         }
+        crash::point("journal.synced");
         self.head.synced = self.head.written;
         self.head.segment.set_end(self.head.synced);
         Ok(())
@@ -303,6 +310,7 @@ impl Writer {
         self.close();
         self.flush()?;
         self.sync()?;
+        crash::point("segment.full");
         let file = match self.supply.take() {
             Ok(file) => file,
             Err(why) => return Err(self.fail(&why)),
@@ -316,6 +324,7 @@ impl Writer {
             return Err(self.fail("what is known of the children does not fit a segment's beginning"));
         }
         self.shared.push(Arc::clone(&self.head.segment));
+        crash::point("segment.begun");
         Ok(())
     }
 
