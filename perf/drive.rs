@@ -79,10 +79,10 @@ fn receive(stream: &mut TcpStream, octets: &mut Vec<u8>) -> Done<bool> {
     octets.clear();
     let mut chunk = [0; 4096];
     loop {
-        if let Some(head) = octets.windows(4).position(|four| four == b"\r\n\r\n") {
-            if octets.len() >= head + 4 + body_bytes(&octets[..head])? {
-                return Ok(true);
-            }
+        if let Some(head) = octets.windows(4).position(|four| four == b"\r\n\r\n")
+            && octets.len() >= head + 4 + body_bytes(&octets[..head])?
+        {
+            return Ok(true);
         }
         match stream.read(&mut chunk)? {
             0 => return Ok(false),

@@ -188,7 +188,9 @@ impl MirrorGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mirror::testing::at_ms;
+    use crate::action::UnknownOutcome::Idempotent;
+    use crate::mirror::model::Model;
+    use crate::mirror::testing::{Bell, Like, at_ms, change, group_from, kept_by};
 
     fn point(ms: u64, applied: u64, last: u64) -> Point {
         Point { at: at_ms(ms), applied, last }
@@ -210,5 +212,36 @@ mod tests {
         assert_eq!(pace, Pace { per_s: 0.0, left_s: None }, "it never ends");
         assert_eq!(run.step(false, point(25_000, 200, 1_200)), None);
         assert_eq!(run.step(true, point(26_000, 200, 1_200)), None, "another replay has a pace of its own");
+    }
+
+    #[test]
+    fn what_is_given_and_not_on_record_and_what_is_refused_is_told() {
+        let model = Model::new(3);
+        let bell = Arc::new(Bell::default());
+        let durable = kept_by(&model, false, bell.clone());
+        let (group, mut sequencer) = group_from(Like::default(), bell, Some(durable));
+        let submit = || {
+            let (change, waiting) = change(&group, Idempotent, b"", at_ms(1));
+            group.submit(0, &change).expect("room");
+            (change, waiting)
+        };
+        let seen =
+            || group.account().map(|account| (account.given, account.batches, account.changes, account.pinned_by));
+        let first = [submit(), submit()];
+        let _ = sequencer.step(at_ms(1));
+        assert_eq!(seen(), Some((2, 1, 2, Some(0))), "no lane has moved");
+        model.set_full(true);
+        let full = submit();
+        let _ = sequencer.step(at_ms(2));
+        model.set_full(false);
+        model.fail_next(true);
+        let lost = submit();
+        let _ = sequencer.step(at_ms(1_000));
+        let refused = submit();
+        let _ = sequencer.step(at_ms(2_000));
+        assert_eq!(seen(), Some((3, 1, 2, Some(0))));
+        assert_eq!((group.last_sequence(), group.refused_full(), group.refused_failed()), (2, 1, 1));
+        assert!(group.failed().is_some());
+        drop((first, full, lost, refused));
     }
 }
