@@ -4,6 +4,7 @@
 //! it runs on tokio-uring where io_uring works and is wanted, else on tokio's own runtime. tokio-uring's operations
 //! are used for nothing that may be given up half-way: it has no cancellation.
 
+mod account;
 pub mod aci;
 pub mod admin;
 pub mod book;

@@ -284,6 +284,11 @@ pub const LIVE_LAG_MAX: u64 = 64;
 /// How long the record of how far children have come waits for a change to go with. What a power cut makes a child be
 /// sent again is what it confirmed in this time.
 pub const MARKS_PAUSE: Duration = Duration::from_millis(50);
+/// How often the account of a journal is drawn up for displays, at most: walking its segments for each child costs
+/// microseconds, and nobody looks more often.
+pub const ACCOUNT_PAUSE: Duration = Duration::from_millis(250);
+/// A child's pace of replay is that of the last one to two such spans: long enough to be steady, short enough to follow.
+pub const PACE_SPAN: Duration = Duration::from_secs(5);
 /// How often it is looked at how much each child is owed.
 pub const RETENTION_LOOK: Duration = Duration::from_secs(1);
 /// Refused changes that are remembered for children that have yet to be sent them: 32 MiB.

@@ -28,6 +28,7 @@
 //! sent any more); one that replays gets help for a while
 //! (`courtesy.rs`), so that it catches up although writers never pause.
 
+mod account;
 pub mod ack;
 mod budget;
 mod change;
@@ -54,9 +55,10 @@ mod verdicts;
 
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use crossbeam::queue::ArrayQueue;
 
+pub use account::{Account, Backlog, Pace};
 pub use ack::{Class, Decision, End, Level};
 pub use budget::{Budget, Charge};
 pub use change::{Change, Held, Order, Ticket, Waiting};
@@ -67,6 +69,7 @@ use ring::ring_after;
 pub use ring::{ENTRY_BYTES, Entry, Read, Ring, What, Writer, ring};
 pub use sequencer::Sequencer;
 
+use self::account::Refusals;
 use self::change::Admission;
 use self::durable::{Journal, Resume, Slots};
 use self::gate::Gathering;
@@ -197,6 +200,9 @@ struct Keeping {
     outcomes: ArrayQueue<Arc<Change>>,
     /// Why nothing can be relied on any more.
     failed: OnceLock<String>,
+    refusals: Refusals,
+    /// Written by the sequencer.
+    account: ArcSwap<Account>,
 }
 
 /// What others leave for a child's lane, and it for the sequencer.
@@ -301,6 +307,8 @@ impl MirrorGroup {
                 // children is never full.
                 outcomes: ArrayQueue::new(2 * CHILDREN_MAX),
                 failed: OnceLock::new(),
+                refusals: Refusals::default(),
+                account: ArcSwap::default(),
             };
             (Some((durable.journal, durable.retention)), Some(keeping))
         });

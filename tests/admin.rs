@@ -171,3 +171,66 @@ fn failover_is_sticky() {
         assert_eq!(proxy.status()["groups"][0]["primary"], "b");
     });
 }
+
+/// The value of a series, by the beginning of its name and all of these labels.
+fn series(metrics: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let is_it = |line: &&str| {
+        line.split_once('{').is_some_and(|(its, _)| its == name) && labels.iter().all(|label| line.contains(label))
+    };
+    metrics.lines().find(is_it)?.rsplit_once(' ')?.1.parse().ok()
+}
+
+#[test]
+fn what_a_child_lacks_and_what_is_kept_for_it_is_shown() {
+    let children = AciServer::several::<2>();
+    let dir = TempDir::new("admin-journal");
+    let setup = Setup::new(Driver::Epoll, "aci", "idol")
+        .probe("request", text("GET /action=GetPid"))
+        .child("a", children[0].port())
+        .child("b", children[1].port())
+        .set("state", "directory", text(&dir.join("antiphon").to_string_lossy()));
+    let proxy = Proxy::start(&setup);
+    ["a", "b"].iter().for_each(|child| proxy.wait_child_state(child, "up"));
+    let order = |words: &[&str]| {
+        let ran = proxy.command(words);
+        assert_eq!(ran.code, Some(0), "{words:?}: {}", ran.text());
+        ran.stdout
+    };
+    order(&["child", "offline", "b"]);
+    proxy.wait_child_state("b", "offline");
+    for user in 0..5 {
+        let answer = client::get(proxy.port, &format!("/action=UserAdd&UserName=u{user}")).expect("an answer");
+        assert_eq!(answer.status(), 200, "{answer}");
+    }
+    eventually("what b lacks", || {
+        let group = proxy.status()["groups"][0].clone();
+        let (journal, b) = (&group["journal"], &group["children"][1]);
+        let is_shown = b["lag"] == 5 && b["owed"]["bytes"].as_u64() > Some(0) && journal["pinned_by"] == "b";
+        let is_kept = journal["given"] == 5 && journal["durable"] == 5 && journal["batch_changes"] == 5;
+        (is_shown && is_kept && journal["failed"].is_null() && b["owed"]["oldest_age_s"].is_u64()).then_some(())
+    });
+    assert_says(&order(&["status"]), &["journal: ", "changes 1 to 5", "what b lacks is kept", "lacks "]);
+    assert_says(&order(&["queue", "ls"]), &["what b lacks is kept", " old)"]);
+    let metrics = proxy.admin_get("/metrics").expect("an answer").text();
+    assert_exposition(&metrics);
+    let (a, b) = ("child=\"a\"", "child=\"b\"");
+    assert_eq!(series(&metrics, "antiphon_journal_pinned", &[a]), Some(0.0), "{metrics}");
+    assert_eq!(series(&metrics, "antiphon_journal_pinned", &[b]), Some(1.0), "{metrics}");
+    assert!(series(&metrics, "antiphon_replay_pending_bytes", &[b]) > Some(0.0), "{metrics}");
+    assert_eq!(series(&metrics, "antiphon_journal_failed", &[]), Some(0.0), "{metrics}");
+    assert_eq!(series(&metrics, "antiphon_journal_changes_total", &[]), Some(5.0), "{metrics}");
+    let syncs = series(&metrics, "antiphon_journal_sync_seconds_count", &[]);
+    assert!(
+        syncs > Some(0.0) && syncs == series(&metrics, "antiphon_journal_sync_seconds_bucket", &["+Inf"]),
+        "{metrics}"
+    );
+
+    order(&["child", "online", "b"]);
+    proxy.wait_child_state("b", "up");
+    eventually("that nobody lacks anything", || {
+        let group = proxy.status()["groups"][0].clone();
+        let b = &group["children"][1];
+        (b["lag"] == 0 && b["owed"]["bytes"] == 0 && group["journal"]["pinned_by"].is_null()).then_some(())
+    });
+    assert_eq!(proxy.admin_get("/readyz").expect("an answer").text(), "ready\n");
+}

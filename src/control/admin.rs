@@ -135,7 +135,14 @@ async fn readyz(State(desk): State<Desk>) -> Response {
         .map(|group| &*group.name)
         .collect();
     if dead.is_empty() {
-        return "ready\n".into_response();
+        // Reads go on, so whoever asks on their behalf is not sent away; who sends changes is told.
+        let failed = routes.groups.iter().filter(|group| desk.view.mirrors[group.index].failed().is_some());
+        let failed: Vec<_> = failed.map(|group| &*group.name).collect();
+        if failed.is_empty() {
+            return "ready\n".into_response();
+        }
+        return format!("ready for reads; no change is taken in: {} (journal failed)\n", failed.join(", "))
+            .into_response();
     }
     let text = format!("no child is up in: {}\n", dead.join(", "));
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()

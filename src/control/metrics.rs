@@ -7,8 +7,11 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet,
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use super::account::{Owed, pinned_by};
 use super::front::View;
 use crate::io::exec::{Counter, Stats};
+use crate::mirror::durable::SYNC_EDGES_US;
+use crate::mirror::{Account, MirrorGroup};
 use crate::route::cost::Label;
 use crate::route::{Child, GroupTable, Judged, Policy, Shown};
 use crate::sync::{Arc, Ordering};
@@ -46,7 +49,8 @@ impl Collector for Front {
         self.requests(&mut out)?;
         self.children(&mut out)?;
         self.costs(&mut out)?;
-        self.changes(&mut out)
+        self.changes(&mut out)?;
+        self.journals(&mut out)
     }
 }
 
@@ -271,9 +275,114 @@ impl Front {
         out.counters("changes", "Changes, by what their clients were told", told)
     }
 
+    fn journals(&self, out: &mut Out<'_, '_>) -> fmt::Result {
+        let groups = self.groups();
+        let kept: Vec<Kept<'_>> = groups
+            .iter()
+            .filter_map(|group| {
+                let mirror = &*self.0.mirrors[group.index];
+                Some(Kept { group, mirror, account: mirror.account()? })
+            })
+            .collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let gauges: [Family<fn(&Kept<'_>) -> f64>; 8] = [
+            (
+                "journal_failed",
+                "1 where nothing can be put on record any more: no change is taken until a restart",
+                |kept| f64::from(u8::from(kept.mirror.failed().is_some())),
+            ),
+            ("journal_given_seq", "The sequence that was given last, on record or not yet", |kept| {
+                kept.account.given.max(kept.mirror.last_sequence()) as f64
+            }),
+            ("journal_oldest_seq", "The oldest change on record", |kept| kept.account.space.oldest as f64),
+            ("journal_released_seq", "Changes up to here need not be kept", |kept| kept.account.space.released as f64),
+            ("journal_bytes", "Octets of the journal's files", |kept| kept.account.space.bytes as f64),
+            ("journal_bytes_max", "What these may be at most", |kept| kept.account.space.bytes_max as f64),
+            ("journal_segments", "Files of the journal", |kept| kept.account.space.segments as f64),
+            ("journal_reserve_bytes", "What is left for outcomes on a full disk", |kept| {
+                kept.account.space.reserve as f64
+            }),
+        ];
+        for (name, help, value) in gauges {
+            out.gauges(name, help, kept.iter().map(|kept| ([("group", &*kept.group.name)], value(kept))))?;
+        }
+        let counters: [Family<fn(&Kept<'_>) -> u64>; 2] = [
+            ("journal_batches", "Batches of changes put on record", |kept| kept.account.batches),
+            ("journal_changes", "Changes in these batches", |kept| kept.account.changes),
+        ];
+        for (name, help, value) in counters {
+            out.counters(name, help, kept.iter().map(|kept| ([("group", &*kept.group.name)], value(kept))))?;
+        }
+        let refused = kept.iter().flat_map(|kept| {
+            let labels = |code| [("group", &*kept.group.name), ("code", code)];
+            [
+                (labels("journal_full"), kept.mirror.refused_full()),
+                (labels("journal_failed"), kept.mirror.refused_failed()),
+            ]
+        });
+        out.counters("journal_refused", "Changes that it could not take", refused)?;
+        let help = "The time that its syncs took";
+        let mut family = out.0.encode_descriptor("journal_sync_seconds", help, None, MetricType::Histogram)?;
+        for Kept { group, account, .. } in &kept {
+            let edges = SYNC_EDGES_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
+            let buckets: Vec<(f64, u64)> = edges.zip(account.space.sync_buckets).collect();
+            let (sum, count) = (account.space.sync_us as f64 / 1e6, account.space.syncs);
+            let labels = [("group", &*group.name)];
+            family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        }
+        self.backlogs(out, &kept)
+    }
+
+    fn backlogs(&self, out: &mut Out<'_, '_>, kept: &[Kept<'_>]) -> fmt::Result {
+        let all: Vec<(&GroupTable, Arc<str>, Owed, bool, bool)> = kept
+            .iter()
+            .flat_map(|kept| {
+                let pin = pinned_by(kept.mirror, &kept.account).map(|child| child.index);
+                kept.group.occupied().filter_map(move |child| {
+                    let owed = Owed::of(kept.mirror, child)?;
+                    Some((kept.group, child.name(), owed, child.doubt().is_some(), pin == Some(child.index)))
+                })
+            })
+            .collect();
+        let gauges: [Family<fn(&Owed, bool, bool) -> Option<f64>>; 6] = [
+            ("replay_pending_bytes", "Octets on record of the changes it has not confirmed", |owed, _, _| {
+                Some(owed.bytes as f64)
+            }),
+            ("replay_pending_age_seconds", "Since the oldest of these was numbered", |owed, _, _| {
+                Some(owed.oldest_age_s.unwrap_or_default() as f64)
+            }),
+            ("replay_rate", "While it replays: changes it confirms in a second", |owed, _, _| owed.replay_per_s),
+            ("replay_left_seconds", "And until it is at the head; absent where it gains nothing", |owed, _, _| {
+                owed.replay_left_s.map(|left| left as f64)
+            }),
+            ("child_in_doubt", "1 where it may have carried out a change that may not be sent again", |_, doubt, _| {
+                Some(f64::from(u8::from(doubt)))
+            }),
+            ("journal_pinned", "1 for the child that is furthest behind: what it lacks is kept", |_, _, pins| {
+                Some(f64::from(u8::from(pins)))
+            }),
+        ];
+        for (name, help, value) in gauges {
+            let values = all.iter().filter_map(|(group, name, owed, doubt, pins)| {
+                Some((child_labels(group, name), value(owed, *doubt, *pins)?))
+            });
+            out.gauges(name, help, values)?;
+        }
+        Ok(())
+    }
+
     fn groups(&self) -> Vec<Arc<GroupTable>> {
         self.0.routes.load().groups.clone()
     }
+}
+
+/// A group with a journal.
+struct Kept<'a> {
+    group: &'a GroupTable,
+    mirror: &'a MirrorGroup,
+    account: Arc<Account>,
 }
 
 fn child_labels<'a>(group: &'a GroupTable, child: &'a str) -> Labels<'a, 2> {

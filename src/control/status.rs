@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::account::{JournalStatus, Owed};
 use super::front::View;
 use crate::mirror::Level;
 use crate::route::{Child, GroupTable, ReadGate};
@@ -64,6 +65,8 @@ pub struct GroupStatus {
     pub acknowledged: u64,
     /// Octets of the changes in memory.
     pub ring_bytes: u64,
+    /// What is kept of the changes; `null` without `[state]`.
+    pub journal: Option<JournalStatus>,
     /// In the order of the configuration.
     pub children: Vec<ChildStatus>,
 }
@@ -91,8 +94,10 @@ pub struct ChildStatus {
     pub applied: u64,
     /// Changes it has not confirmed.
     pub lag: u64,
-    /// The change that nobody knows whether it has carried out: `antiphon child resolve` ends that.
-    pub in_doubt: Option<u64>,
+    /// What these are on record; `null` without `[state]`.
+    pub owed: Option<Owed>,
+    /// The change that it may have carried out or not, and that may not be sent again.
+    pub doubt: Option<u64>,
     /// Reads under way.
     pub in_flight: u32,
     /// Reads sent to it.
@@ -160,6 +165,7 @@ impl GroupStatus {
             sequence: mirror.last_sequence(),
             acknowledged: group.shared.floor(),
             ring_bytes: mirror.ring().bytes(),
+            journal: JournalStatus::of(mirror),
             children: group.occupied().map(|child| ChildStatus::of(view, group, child, now)).collect(),
         }
     }
@@ -168,6 +174,7 @@ impl GroupStatus {
 impl ChildStatus {
     fn of(view: &View, group: &GroupTable, child: &Child, now: Time) -> Self {
         let why = child.why();
+        let mirror = &view.mirrors[group.index];
         let counted = |counter: &crate::sync::AtomicU64| counter.load(Ordering::Relaxed);
         Self {
             name: child.name().to_string(),
@@ -179,8 +186,9 @@ impl ChildStatus {
             weight: child.weight(),
             location: child.location().as_deref().map(str::to_owned),
             applied: child.applied(),
-            lag: view.mirrors[group.index].lag(child.index),
-            in_doubt: child.doubt(),
+            lag: mirror.lag(child.index),
+            owed: Owed::of(mirror, child),
+            doubt: child.doubt(),
             in_flight: child.in_flight(),
             requests: counted(&child.counters.requests),
             failures: counted(&child.counters.failures),
@@ -218,16 +226,21 @@ impl fmt::Display for GroupStatus {
                 writeln!(f, "  last change {epoch}:{sequence}; every read sees {epoch}:{seen} at least")?;
             }
         }
+        if let Some(journal) = &self.journal {
+            write!(f, "{journal}")?;
+        }
         let mut table = String::new();
         writeln!(table, "  child          state            for       lag     reads    failed  why")?;
         for child in &self.children {
-            let ChildStatus { name, state, lag, requests, failures, .. } = child;
-            let why = match child.in_doubt {
-                Some(sequence) => format!("in doubt about change {sequence}: antiphon child resolve {name}"),
-                None => child.why.clone(),
-            };
+            let ChildStatus { name, state, lag, requests, failures, why, .. } = child;
             let since = Span(Duration::from_secs(child.since_s)).to_string();
             writeln!(table, "  {name:<14} {state:<13} {since:>6} {lag:>9} {requests:>9} {failures:>9}  {why}")?;
+            if let Some(sequence) = child.doubt {
+                writeln!(table, "  {:<14} in doubt about change {sequence}: `antiphon child resolve {name} …`", "")?;
+            }
+            if let Some(owed) = child.owed.as_ref().filter(|owed| *lag > 0 && owed.bytes > 0) {
+                writeln!(table, "  {:<14} lacks {owed}", "")?;
+            }
         }
         for line in table.lines() {
             writeln!(f, "{}", line.trim_end())?;
@@ -237,7 +250,7 @@ impl fmt::Display for GroupStatus {
 }
 
 /// A time span in its largest unit: 42s, 7m, 3h, 12d.
-struct Span(Duration);
+pub(super) struct Span(pub(super) Duration);
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -215,7 +215,13 @@ pub struct Space {
     pub sync_us: u64,
     /// The longest of them, microseconds.
     pub sync_us_max: u64,
+    /// How many took up to each of [`SYNC_EDGES_US`], and not up to the one before; the last: longer than all.
+    pub sync_buckets: [u64; SYNC_EDGES_US.len() + 1],
 }
+
+/// Upper edges of the buckets in which syncs are counted, microseconds: a disk with its own battery takes tens, a good one
+/// hundreds, a disk that turns tens of thousands.
+pub const SYNC_EDGES_US: [u64; 11] = [50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 25_000, 100_000, 1_000_000];
 
 /// The children's slots. Lanes write each its own, from their workers' threads.
 pub trait Slots: Send + Sync {

@@ -95,7 +95,7 @@ impl Sequencer {
     pub fn step(&mut self, now: Time) -> Time {
         let before = self.published;
         let again = self.number_all(now);
-        let again = again.min(self.commit(now));
+        let again = again.min(self.commit(now)).min(self.show(now));
         if self.published != before {
             self.group.wake_lanes();
         }
@@ -247,8 +247,12 @@ impl Sequencer {
         let Some(keeper) = &mut self.keeper else {
             return Ok(());
         };
-        keeper.judge_backlog(&self.group, now)?;
-        keeper.admit(&self.group, change.bytes() as u64)
+        let bytes = change.bytes() as u64;
+        let admitted = keeper.judge_backlog(&self.group, now).and_then(|()| keeper.admit(&self.group, bytes));
+        if let (Err(fault), Some(keeping)) = (&admitted, self.group.keeping()) {
+            keeping.refusals.on_refused(fault);
+        }
+        admitted
     }
 
     /// Until when to wait before `bytes` more octets are published: they would push something out of the ring that a

@@ -84,13 +84,13 @@ impl World {
                 let status = self.proxy.child(NAMES[child]);
                 let state = status["state"].as_str().unwrap_or_default();
                 assert_ne!(state, "diverged", "{}: by no fault of its own: {status:#}", self.story);
-                if let Some(sequence) = status["in_doubt"].as_u64() {
+                if let Some(sequence) = status["doubt"].as_u64() {
                     self.look_and_resolve(child, sequence);
                 } else if state == "needs_reseed" {
                     self.reseed(child, status["why"].as_str().unwrap_or_default());
                 }
                 seen.push(status.clone());
-                settled &= state == "up" && status["lag"] == 0 && status["in_doubt"].is_null();
+                settled &= state == "up" && status["lag"] == 0 && status["doubt"].is_null();
             }
             if settled {
                 return;
@@ -122,10 +122,14 @@ impl World {
     /// Copies a good child's data, then attaches. Right only where the child cannot know whether it has a change that may
     /// not be sent again: whatever else brings a child there is our own fault.
     fn reseed(&self, child: usize, why: &str) {
-        assert!(why.contains("unknown") || why.contains("owed") || why.contains("octets of at most"), "{}: {why}", self.story);
+        assert!(
+            why.contains("unknown") || why.contains("owed") || why.contains("octets of at most"),
+            "{}: {why}",
+            self.story
+        );
         let good = (0..NAMES.len()).find(|other| {
             let status = self.proxy.child(NAMES[*other]);
-            status["state"] == "up" && status["lag"] == 0 && status["in_doubt"].is_null()
+            status["state"] == "up" && status["lag"] == 0 && status["doubt"].is_null()
         });
         let Some(good) = good else { return };
         let data = self.children[good].taken().clone();

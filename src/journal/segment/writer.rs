@@ -8,15 +8,15 @@
 use super::disk::{File, write_whole};
 use super::shared::{Place, Segment, Shared};
 use super::supply::Supply;
+use crate::crash;
 use crate::journal::record::{
     ALIGNMENT, ChangeRef, FRAME_HEADER_BYTES, FrameHeader, Previous, Record, SEGMENT_HEADER_BYTES, SegmentHeader,
     padded, put_change, put_checkpoint, put_epoch, put_mark, salted,
 };
 use crate::journal::state::State;
-use crate::crash;
 use crate::limits::{FRAME_BYTES_MAX, FRAME_RECORDS_MAX, JOURNAL_BUFFER_BYTES_MAX};
 use crate::mirror::Change;
-use crate::mirror::durable::{Journal, JournalFailed, JournalFull, Mark, Space};
+use crate::mirror::durable::{Journal, JournalFailed, JournalFull, Mark, SYNC_EDGES_US, Space};
 use crate::sync::Arc;
 use crate::time::now;
 
@@ -45,9 +45,7 @@ pub struct Writer {
     scratch: Vec<u8>,
     released: u64,
     trimmed: u64,
-    syncs: u64,
-    sync_us: u64,
-    sync_us_max: u64,
+    syncs: Syncs,
     /// Given back last, when nothing of ours works in the directory any more.
     _lock: Box<dyn Send>,
 }
@@ -64,6 +62,14 @@ pub(super) struct Head {
     pub(super) last_crc: u32,
 }
 
+/// How long syncs took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Syncs {
+    us: u64,
+    us_max: u64,
+    buckets: [u64; SYNC_EDGES_US.len() + 1],
+}
+
 /// A frame without its header yet.
 #[derive(Clone, Copy, Debug)]
 struct Draft {
@@ -72,6 +78,14 @@ struct Draft {
     records: u32,
     changes: u32,
     first_sequence: u64,
+}
+
+impl Syncs {
+    fn on_sync(&mut self, us: u64) {
+        self.us = self.us.saturating_add(us);
+        self.us_max = self.us_max.max(us);
+        self.buckets[SYNC_EDGES_US.partition_point(|edge| *edge < us)] += 1;
+    }
 }
 
 // === impl Writer ===
@@ -101,9 +115,7 @@ impl Writer {
             scratch: Vec::new(),
             released: trimmed,
             trimmed,
-            syncs: 0,
-            sync_us: 0,
-            sync_us_max: 0,
+            syncs: Syncs::default(),
             _lock: lock,
         }
     }
@@ -293,9 +305,7 @@ impl Writer {
         let start = now();
         let done = self.head.file.sync_data();
         let took = u64::try_from(now().since(start).as_micros()).unwrap_or(u64::MAX);
-        self.syncs += 1;
-        self.sync_us = self.sync_us.saturating_add(took);
-        self.sync_us_max = self.sync_us_max.max(took);
+        self.syncs.on_sync(took);
         if let Err(error) = done {
             return Err(self.fail_file("synced", &error));
         }
@@ -435,9 +445,10 @@ impl Journal for Writer {
             oldest: self.shared.oldest(),
             released: self.released,
             reserve: reserve * size,
-            syncs: self.syncs,
-            sync_us: self.sync_us,
-            sync_us_max: self.sync_us_max,
+            syncs: self.syncs.buckets.iter().sum(),
+            sync_us: self.syncs.us,
+            sync_us_max: self.syncs.us_max,
+            sync_buckets: self.syncs.buckets,
         }
     }
 }

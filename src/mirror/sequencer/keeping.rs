@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::Sequencer;
 use crate::error::Fault;
-use crate::limits::{MARKS_PAUSE, RETENTION_LOOK, VERDICTS_MAX};
+use crate::limits::{ACCOUNT_PAUSE, MARKS_PAUSE, RETENTION_LOOK, VERDICTS_MAX};
+use crate::mirror::account::Accountant;
 use crate::mirror::durable::{Journal, Mark, Verdict};
 use crate::mirror::{Change, Class, MirrorGroup, OnFull, Retention};
 use crate::route::{Child, Standing};
@@ -33,6 +34,11 @@ pub(super) struct Keeper {
     look_at: Time,
     /// Changes up to here have been released.
     released: u64,
+    accountant: Accountant,
+    /// When the next account may be drawn up.
+    account_at: Time,
+    /// Something has been put on record since the last one.
+    news: bool,
 }
 
 /// Marks of one batch, and who waits for them.
@@ -57,6 +63,9 @@ impl Keeper {
             due: Time::NEVER,
             look_at: Time::ZERO,
             released: 0,
+            accountant: Accountant::new(children.len()),
+            account_at: Time::ZERO,
+            news: false,
         }
     }
 
@@ -242,6 +251,8 @@ impl Sequencer {
             self.give_up();
             return Time::NEVER;
         }
+        keeper.accountant.on_batch(self.numbered.len());
+        keeper.news = true;
         keeper.release(&self.group);
         let posts = &self.group.posts;
         for (child, ask) in batch.attaches {
@@ -254,6 +265,20 @@ impl Sequencer {
             self.group.wake_lanes();
         }
         self.publish_all(now);
+        Time::NEVER
+    }
+
+    /// Draws up the account for displays, if it is time. Returns when it is, where there will be news by then.
+    pub(super) fn show(&mut self, now: Time) -> Time {
+        let (Some(keeper), Some(keeping)) = (&mut self.keeper, self.group.keeping()) else {
+            return Time::NEVER;
+        };
+        if now < keeper.account_at {
+            return if keeper.news { keeper.account_at } else { Time::NEVER };
+        }
+        let account = keeper.accountant.draw_up(&self.group, &*keeper.journal, self.given, now);
+        keeping.account.store(Arc::new(account));
+        (keeper.account_at, keeper.news) = (now + ACCOUNT_PAUSE, false);
         Time::NEVER
     }
 
