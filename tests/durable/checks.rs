@@ -38,7 +38,8 @@ impl World {
 
     /// What was accepted has come to an end where its client was told to ask.
     pub(crate) fn follow_accepted(&self) {
-        let accepted: Vec<(String, String)> = self.told.answers().accepted.iter().rev().take(FOLLOWED).cloned().collect();
+        let accepted: Vec<(String, String)> =
+            self.told.answers().accepted.iter().rev().take(FOLLOWED).cloned().collect();
         for (target, url) in accepted {
             let answer = client::get(self.proxy.port, &url).expect("an answer");
             let says = |state: &str| answer.text().contains(&format!("\"state\":\"{state}\""));

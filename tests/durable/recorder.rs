@@ -70,5 +70,6 @@ fn answer(request: &Request, taken: &Mutex<Vec<String>>) -> String {
 /// Its own opinion: cruder than antiphon's, and independent of it.
 fn is_change(request: &Request) -> bool {
     let path = request.path();
-    ["UserAdd", "CategoryMove"].iter().any(|name| path.contains(name)) || matches!(&*request.head.method, "PUT" | "POST")
+    ["UserAdd", "CategoryMove"].iter().any(|name| path.contains(name))
+        || matches!(&*request.head.method, "PUT" | "POST")
 }

@@ -122,7 +122,11 @@ impl World {
     /// Copies a good child's data, then attaches. Right only where the child cannot know whether it has a change that may
     /// not be sent again: whatever else brings a child there is our own fault.
     fn reseed(&self, child: usize, why: &str) {
-        assert!(why.contains("unknown") || why.contains("owed") || why.contains("octets of at most"), "{}: {why}", self.story);
+        assert!(
+            why.contains("unknown") || why.contains("owed") || why.contains("octets of at most"),
+            "{}: {why}",
+            self.story
+        );
         let good = (0..NAMES.len()).find(|other| {
             let status = self.proxy.child(NAMES[*other]);
             status["state"] == "up" && status["lag"] == 0 && status["in_doubt"].is_null()

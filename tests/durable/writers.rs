@@ -90,7 +90,13 @@ impl Told {
     }
 
     /// One change. Only what the client has read to its end counts.
-    pub(crate) fn write(&self, client: &mut Client, kind: Kind, body: &[u8], gone: &AtomicBool) -> Result<Response, NoAnswer> {
+    pub(crate) fn write(
+        &self,
+        client: &mut Client,
+        kind: Kind,
+        body: &[u8],
+        gone: &AtomicBool,
+    ) -> Result<Response, NoAnswer> {
         let target = kind.target(self.next.fetch_add(1, Ordering::Relaxed));
         let ask = Ask::new(kind.method(), &target);
         let mut answer = client.ask(&if kind.method() == "GET" { ask } else { ask.body(body) });

@@ -8,12 +8,12 @@
 use super::disk::{File, write_whole};
 use super::shared::{Place, Segment, Shared};
 use super::supply::Supply;
+use crate::crash;
 use crate::journal::record::{
     ALIGNMENT, ChangeRef, FRAME_HEADER_BYTES, FrameHeader, Previous, Record, SEGMENT_HEADER_BYTES, SegmentHeader,
     padded, put_change, put_checkpoint, put_epoch, put_mark, salted,
 };
 use crate::journal::state::State;
-use crate::crash;
 use crate::limits::{FRAME_BYTES_MAX, FRAME_RECORDS_MAX, JOURNAL_BUFFER_BYTES_MAX};
 use crate::mirror::Change;
 use crate::mirror::durable::{Journal, JournalFailed, JournalFull, Mark, Space};
