@@ -33,8 +33,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::explain::explain;
-pub use self::fields::{Parameters, Repeated};
+pub use self::explain::{Written, explain};
+pub use self::fields::{Parameters, Repeated, numeric_parameter};
 pub(crate) use self::inject::digits;
 pub use self::inject::{Inject, Injection, Into};
 pub use self::name::ActionName;

@@ -8,6 +8,7 @@
 
 mod check;
 mod dispatch;
+mod explain;
 mod journal;
 
 use std::ffi::OsString;
@@ -114,6 +115,8 @@ enum Verb {
     /// Show what each child has missed
     Queue(QueueArgs),
 
+    /// Show what an action would cost on each child now, which one it would get, and what was learnt
+    Explain(explain::ExplainArgs),
     /// Look into a journal, check it, or cut it where it is damaged
     Journal(journal::JournalArgs),
 }
@@ -278,6 +281,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, start_log: fn(Log)) -
         Some(Verb::Status(args)) => dispatch::status(&args),
         Some(Verb::Child(args)) => dispatch::child(&args.socket, args.verb),
         Some(Verb::Queue(args)) => dispatch::queue(&args.socket, args.verb),
+        Some(Verb::Explain(args)) => explain::run(args),
         Some(Verb::Journal(args)) => journal::run(&args),
         None => {
             complain("there is no command; try `antiphon --help`");
@@ -355,6 +359,8 @@ mod tests {
             "antiphon child remove g/c",
             "antiphon dump-config -c a.toml",
             "antiphon queue ls --socket /tmp/s",
+            "antiphon explain -c a.toml /action=Query",
+            "antiphon explain --group kv /items/7",
             "antiphon journal verify /var/lib/antiphon/kv",
             "antiphon journal dump /var/lib/antiphon/kv --from 7 --bodies",
             "antiphon journal repair /var/lib/antiphon/kv --yes",
@@ -379,6 +385,7 @@ mod tests {
             "antiphon child add a/b/c 10.0.0.3:9100",
             "antiphon child remove",
             "antiphon queue",
+            "antiphon explain",
             "antiphon journal",
             "antiphon journal verify",
             "antiphon status --socket /a -c b",

@@ -8,6 +8,7 @@
 //! `values.rs`, errors are drawn by `error.rs`; the members of this folder each read one section.
 
 mod child;
+mod cost;
 mod decisions;
 mod dump;
 mod error;
@@ -41,6 +42,7 @@ use crate::route::{ChildTimeouts, ListenerTable, Policy, ReadGate};
 pub use self::child::Clash;
 pub use self::decisions::{ChildDecisions, Decisions, GroupDecisions};
 pub use self::error::{ConfigError, ConfigErrors};
+pub use cost::Cost;
 
 /// Where the administration socket is, unless the configuration says otherwise.
 pub const ADMIN_SOCKET_DEFAULT: &str = "/run/antiphon/admin.sock";
@@ -242,6 +244,8 @@ pub struct Group {
     pub probe: Options,
     /// `[group.NAME.timeouts]` over `[timeouts]`.
     pub timeouts: ChildTimeouts,
+    /// What the predictive policy is told.
+    pub cost: Cost,
     /// With which status errors of our own travel in the dialect `aci`.
     pub aci_errors: AciErrors,
 }
@@ -274,8 +278,10 @@ pub struct Child {
     pub port: u16,
     /// Share of the reads, 0 to [`WEIGHT_MAX`](crate::limits::WEIGHT_MAX); 0 is the last resort.
     pub weight: u32,
-    /// Where it stands, for the operator.
+    /// Where it stands, for the operator and for `predictive`.
     pub location: Option<Box<str>>,
+    /// How many actions it serves at once; 0: to be learnt.
+    pub slots: u32,
     /// Its number in the group, from 0: an engine's ID. Below [`Group::places`].
     pub place: usize,
     /// What an operator has ordered of it that the file has no key for.

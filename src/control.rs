@@ -9,6 +9,7 @@ pub mod admin;
 pub mod book;
 pub mod client;
 mod error;
+pub mod explain;
 pub mod front;
 mod keep;
 mod listen;
@@ -29,6 +30,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub use admin::{ChildName, ChildVerb, Command};
 pub use book::{Book, Filed};
 pub use error::StartError;
+pub use explain::Question;
 pub use front::Front;
 
 use self::admin::Desk;

@@ -23,8 +23,8 @@
 //! |---|---|---|
 //! | entry | `main`, [`cli`], [`demo`] | words, exit codes |
 //! | assembly | [`worker`], [`control`] | everything below; threads |
-//! | edges | [`io`] | the kernel |
-//! | pure | [`config`], [`http`], [`action`], [`route`], [`probe`], [`mirror`] | octets, values, `now` |
+//! | edges | [`io`], [`journal::segment`] | the kernel, the disk |
+//! | pure | [`config`], [`http`], [`action`], [`route`], [`probe`], [`mirror`], [`journal`] | octets, values, `now` |
 //! | ground | [`limits`], [`error`], [`sync`], [`time`] | nothing |
 //!
 //! # Two straight lines
@@ -37,13 +37,16 @@
 //! # Threads, and how they meet
 //!
 //! A worker is one core's thread: a driver (io_uring or epoll), a listener, an executor; nothing in it is shared. The
-//! sequencer is one thread that numbers changes. Control is one thread with a tokio runtime: admin, names, signals.
+//! sequencer is a thread that numbers changes and, with a journal, puts them on record before anybody sees them; then each
+//! group has its own, with a reader of the past for lanes that are behind the ring, and a keeper that makes segments
+//! ahead. Control is one thread with a tokio runtime: admin, names, signals.
 //! Data crosses in four ways only: a snapshot swapped by control; a worker's submission queue to the sequencer; the
-//! ring, with the outcome table of each change in it; the padded atomics of a child.
+//! ring, with the outcome table of each change in it; the padded atomics of a child, with what others leave there for its
+//! lane.
 //!
 //! # What is deliberately absent
 //!
-//! No lock and no system clock call on a request's line. No copy of a read's body in user space. No body octet of a
+//! No lock and no system clock call on a request's line. No child is sent what is not durable, where there is a journal. No copy of a read's body in user space. No body octet of a
 //! read is re-encoded. No guard of a snapshot is held across an await. No operation that was given up is followed by
 //! another on its connection. No sequence is used twice. No child sees change *n*+1 before *n*. No reply that has
 //! begun is tried again. No HTTP/2, TLS, caching or scripting yet.
@@ -61,7 +64,8 @@
 //! not, and that may not be sent again. *journal*: the durable record of a group's changes, in *segments*. *slot*: how far a
 //! child has come, as its lane writes it down. *mark*: what goes on record beside changes. *probe*: a question about a
 //! child's health. *snapshot*: the routing table as of now. *decision*: what an operator, or failover, has made otherwise
-//! than the configuration has it; the *book* holds all of them. *pool*: idle connections to a child. *token*: what the child
+//! than the configuration has it; the *book* holds all of them. *pool*: idle connections to a child.
+//! *cost*: what an action would cost on a child, in predicted microseconds. *token*: what the child
 //! that starts an asynchronous action answers with; that child is its *issuer*. *chunk*: received octets where the kernel
 //! put them.
 #![deny(unsafe_code)]

@@ -238,6 +238,20 @@ const _: () = assert!(WEIGHT_MAX as u64 * CHILDREN_MAX as u64 <= u32::MAX as u64
 pub const RETRY_PERCENT: u8 = 20;
 /// Retries that a quiet time saves up, and what a group begins with: the reads in flight on a busy child that dies.
 pub const RETRY_SAVED_MAX: u16 = 512;
+/// Classes of actions that a group's cost model keeps apart: 64 octets each. Sites have dozens; what is beyond goes by
+/// the coarser class.
+pub const COST_CLASSES_MAX: usize = 1024;
+const _: () = assert!(COST_CLASSES_MAX.is_power_of_two(), "a place is a key's lower bits");
+/// Places at which a class is looked for: the bound of what a made-up path costs a choice.
+pub const COST_CLASS_LOOKS_MAX: usize = 8;
+/// Up to so many children `predictive` looks at each: below a tenth of a microsecond.
+pub const COST_SCAN_MAX: usize = 16;
+/// Of more children, at so many: of 64, 8 are as good as all to a few per cent, 2 lose most of the gain.
+pub const COST_SAMPLE: usize = 8;
+/// A child that `predictive` has not chosen for so long gets the next read: it may be better than it was.
+pub const COST_IDLE_MAX: Duration = Duration::from_secs(20);
+/// What `slots` of a child may be set to at most.
+pub const SLOTS_MAX: u32 = 65_536;
 /// Octets of a probe's answer that are kept for its pattern. Health pages are short.
 pub const PROBE_BODY_BYTES_MAX: usize = 16 * 1024;
 

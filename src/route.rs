@@ -12,9 +12,11 @@
 //! lead ([`Child::set_addresses`]).
 
 mod address;
+mod at_load;
 mod budget;
 mod child;
 mod chooser;
+pub mod cost;
 mod group;
 mod health;
 pub mod issuer;
@@ -32,6 +34,6 @@ pub use chooser::Chooser;
 pub(crate) use group::NOT_ATTACHED;
 pub use group::{ChildTimeouts, GroupShared, GroupTable, Outcome, ReadGate};
 pub use health::{Health, Step};
-pub use policy::{Choice, NoChoice, Policy, select};
+pub use policy::{Choice, Explanation, Judged, NoChoice, Policy, select};
 pub use set::ChildSet;
 pub use table::{HostPattern, ListenerTable, Route, RouteTable};

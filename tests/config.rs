@@ -60,6 +60,7 @@ fn the_readme_is_true() {
     assert_eq!(told.probe, meant.probe);
     assert_eq!(told.timeouts, meant.timeouts);
     assert_eq!(told.children[0].weight, meant.children[0].weight);
+    assert_eq!((told.children[0].slots, &told.cost), (meant.children[0].slots, &meant.cost));
 }
 
 /// What is dumped is read as the same, and has every key of the README's list.

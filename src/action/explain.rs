@@ -3,6 +3,41 @@
 use super::{Asked, Into, Rules, Verdict};
 use crate::error::Fault;
 
+/// A request written on one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written<'t> {
+    method: &'t str,
+    target: &'t str,
+    body: Option<String>,
+}
+
+impl<'t> Written<'t> {
+    /// Reads `METHOD target [body]`; without a method it is a GET. `\\r` and `\\n` in the body stand for line ends.
+    #[must_use]
+    pub fn read(text: &'t str) -> Self {
+        let text = text.trim();
+        let (method, rest) = match text.starts_with('/') {
+            true => ("GET", text),
+            false => text.split_once(char::is_whitespace).unwrap_or((text, "/")),
+        };
+        let (target, body) = match rest.trim_start().split_once(char::is_whitespace) {
+            Some((target, body)) => (target, Some(body.trim_start().replace("\\r", "\r").replace("\\n", "\n"))),
+            None => (rest.trim_start(), None),
+        };
+        Self { method, target, body }
+    }
+
+    /// The request, its body read.
+    #[must_use]
+    pub fn asked(&self) -> Asked<'_> {
+        let asked = Asked::bare(self.method.as_bytes(), self.target.as_bytes());
+        match &self.body {
+            Some(body) => asked.with_body(body.as_bytes()),
+            None => asked,
+        }
+    }
+}
+
 /// Class, rule and reason of a request that is written as `METHOD target [body]`; without a method it is a GET. Only a
 /// form can be given as body; `\r` and `\n` in it stand for line ends.
 ///
@@ -17,20 +52,8 @@ use crate::error::Fault;
 /// # Errors
 /// As [`Rules::classify`] and [`Decision::token`](super::Decision::token): the request would be refused.
 pub fn explain(rules: &Rules, request_text: &str) -> Result<String, Fault> {
-    let text = request_text.trim();
-    let (method, rest) = match text.starts_with('/') {
-        true => ("GET", text),
-        false => text.split_once(char::is_whitespace).unwrap_or((text, "/")),
-    };
-    let (target, body) = match rest.trim_start().split_once(char::is_whitespace) {
-        Some((target, body)) => (target, Some(body.trim_start().replace("\\r", "\r").replace("\\n", "\n"))),
-        None => (rest.trim_start(), None),
-    };
-    let asked = Asked::bare(method.as_bytes(), target.as_bytes());
-    let asked = match &body {
-        Some(body) => asked.with_body(body.as_bytes()),
-        None => asked,
-    };
+    let written = Written::read(request_text);
+    let asked = written.asked();
     let Verdict::Decided(decision) = rules.classify(&asked)? else {
         unreachable!("no body is missing");
     };

@@ -58,6 +58,20 @@ impl Parameters {
     }
 }
 
+/// The number that a parameter of the target, or of a form in the body, has; its name in any case, and as it stands.
+/// For guesses only: of two it takes the first. Allocates nothing.
+#[must_use]
+pub fn numeric_parameter(asked: &Asked<'_>, name: &str) -> Option<u64> {
+    let mark = asked.target.iter().position(|octet| *octet == b'?');
+    let (path, query) = asked.target.split_at(mark.unwrap_or(asked.target.len()));
+    let body = asked.body.filter(|body| body.len() <= OWN_BODY_BYTES_MAX).unwrap_or_default();
+    let pairs = Pairs::of_path(path.strip_prefix(b"/").unwrap_or(path), false)
+        .chain(Pairs::of_query(query.strip_prefix(b"?").unwrap_or(query)))
+        .chain(Pairs::of_body(body));
+    let mut values = pairs.filter(|pair| pair.name.eq_ignore_ascii_case(name.as_bytes()));
+    std::str::from_utf8(values.next()?.value?).ok()?.parse().ok()
+}
+
 fn decoded(octets: &[u8]) -> String {
     let mut plain = Vec::with_capacity(octets.len());
     let mut at = 0;

@@ -67,7 +67,8 @@ pub(super) fn queue(socket: &SocketArgs, QueueVerb::Ls: QueueVerb) -> ExitCode {
     call(socket, &Command::QueueList)
 }
 
-fn call(args: &SocketArgs, command: &Command) -> ExitCode {
+/// Sends a command and prints what it brings.
+pub(super) fn call(args: &SocketArgs, command: &Command) -> ExitCode {
     let socket = match socket(args) {
         Ok(socket) => socket,
         Err(code) => return code,

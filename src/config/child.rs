@@ -11,7 +11,7 @@ use super::table::Table;
 use super::values::{HostPort, Judged, host_port, integer, name, plain, text};
 use super::{Child, Ordered};
 use crate::action::Dialect;
-use crate::limits::{ALIASES_MAX, CHILDREN_MAX, SPARE_PLACES, WEIGHT_MAX};
+use crate::limits::{ALIASES_MAX, CHILDREN_MAX, SLOTS_MAX, SPARE_PLACES, WEIGHT_MAX};
 
 /// A child's weight unless it has one: hundredths of an ordinary child read well.
 const WEIGHT_DEFAULT: u64 = 100;
@@ -86,6 +86,7 @@ fn child(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opt
     let address = table.required(problems, "address", "add `address = \"10.0.0.1:9100\"`", host_port);
     let weight = table.or(problems, "weight", WEIGHT_DEFAULT, integer(0..=u64::from(WEIGHT_MAX)));
     let location = table.optional(problems, "location", plain).map(|location| (*location.get_ref()).into());
+    let slots = table.or(problems, "slots", 0, integer(0..=u64::from(SLOTS_MAX)));
     let alias = match dialect {
         Dialect::Aci => table.optional(problems, "alias", aliases),
         Dialect::Http => {
@@ -101,7 +102,8 @@ fn child(mut table: Table<'_>, dialect: Dialect, problems: &mut Problems) -> Opt
         (address.into_inner(), places)
     };
     let aliases = alias.map_or_else(Box::default, |alias| alias.into_inner().iter().map(authority).collect());
-    Some((Child { weight: weight as u32, location, aliases, ..Child::at(name?, address) }, places))
+    let child = Child { weight: weight as u32, location, slots: slots as u32, aliases, ..Child::at(name?, address) };
+    Some((child, places))
 }
 
 /// `alias`: what a child is called in its tokens beside its address.
@@ -175,6 +177,7 @@ impl Child {
             port: address.port,
             weight: WEIGHT_DEFAULT as u32,
             location: None,
+            slots: 0,
             place: 0,
             ordered: Ordered::default(),
         }

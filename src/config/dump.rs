@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::table::{key_written, quoted};
 use super::values::{Octets, Spelled};
-use super::{Child, Config, Group, Keeping, Listener, Wanted};
+use super::{Child, Config, Cost, Group, Keeping, Listener, Wanted};
 use crate::action::Dialect;
 use crate::mirror::Level;
 use crate::probe::Request;
@@ -183,6 +183,18 @@ fn dump_group(out: &mut Text, group: &Group, has_state: bool) {
     out.string("response_body", Spelled(response_body));
     out.string("tunnel_idle", Spelled(tunnel_idle));
 
+    let Cost { options, location } = &group.cost;
+    out.table(format_args!("[group.{name}.cost]"));
+    if let Some(parameter) = &options.size_parameter {
+        out.string("size_parameter", parameter);
+    }
+    if let Some(location) = location {
+        out.string("location", location);
+    }
+    out.string("spill", Spelled(options.spill));
+    out.string("slow_start", Spelled(options.slow_start));
+    out.bare("prequal_quantile", options.prequal_quantile);
+
     for child in &group.children {
         dump_child(out, group, child);
     }
@@ -196,6 +208,7 @@ fn dump_child(out: &mut Text, group: &Group, child: &Child) {
     out.string("name", &child.name);
     out.string("address", &child.authority);
     out.bare("weight", child.weight);
+    out.bare("slots", child.slots);
     if group.dialect == Dialect::Aci {
         out.strings("alias", child.aliases.iter().map(ToString::to_string));
     }

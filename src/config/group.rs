@@ -12,7 +12,7 @@ use super::keeping::keeping;
 use super::settings::{TIMEOUT, WAIT, child_timeouts};
 use super::table::Table;
 use super::values::{duration, integer, name, word};
-use super::{AciErrors, Group, child, probe, rule};
+use super::{AciErrors, Group, child, cost, probe, rule};
 use crate::action::{Class, Dialect, RuleSet, Rules};
 use crate::limits::{CHANGE_DEADLINE, CHILDREN_MAX};
 use crate::mirror::ack::Level;
@@ -26,7 +26,6 @@ const LIVE_WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=CHANGE_DE
 /// A read that comes with a change's acknowledgement must not fail because of one slow confirmation.
 const READ_WAIT_DEFAULT: Duration = Duration::from_millis(100);
 
-const POLICIES_LATER: &[(&str, &str)] = &[("prequal", "write \"peak_ewma\" or \"p2c\" until then")];
 /// A child may be this many changes behind what was answered, at most: more is a slip, not a wish.
 const READS_BEHIND: RangeInclusive<u64> = 1..=1_000_000;
 
@@ -60,7 +59,7 @@ pub(super) fn group(
         })
         .ok();
 
-    let policies = word("policies", &Policy::ALL, Policy::name, POLICIES_LATER);
+    let policies = word("policies", &Policy::ALL, Policy::name, &[]);
     let policy = table.or(problems, "policy", Policy::default(), policies);
     let acks = word("acknowledgements", &Level::ALL, Level::as_str, &[]);
     let mut ack = table.or(problems, "ack", Level::default(), acks);
@@ -80,6 +79,8 @@ pub(super) fn group(
         AciErrors::default()
     };
 
+    let cost_table = table.table(problems, "cost", format!("[{title}.cost]"));
+    let cost = cost::cost(cost_table, dialect, problems);
     let probe_table = table.table(problems, "probe", format!("[{title}.probe]"));
     let probe = probe::options(probe_table, dialect, problems);
     let mut own = timeouts;
@@ -127,6 +128,7 @@ pub(super) fn group(
         children,
         probe,
         timeouts: own,
+        cost,
         aci_errors,
     })
 }

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use super::book::Book;
+use super::explain::{self, Question};
 use super::front::View;
 pub use super::order::ChildVerb;
 use super::order::NotAnOrder;
@@ -27,6 +28,8 @@ pub enum Command {
     ChildList,
     /// What each child has missed.
     QueueList,
+    /// What an action would cost on each child.
+    Explain(Question),
     /// An order about a child.
     Child(ChildName, ChildVerb),
 }
@@ -95,6 +98,7 @@ pub fn router(desk: Desk, guarded: bool) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(|State(desk): State<Desk>| async move { metrics_answer(&desk) }))
         .route("/status", get(status))
+        .route("/explain", get(explain::serve))
         .route("/v1/queue", get(|State(desk): State<Desk>| async move { axum::Json(queue::of(&desk.view)) }))
         .route("/v1/children/{group}/{name}/{verb}", post(order_in_group))
         .route("/v1/children/{name}/{verb}", post(order))

@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
 use super::admin::{ChildName, Command};
+use super::explain;
 use super::queue::Queue;
 use super::status::Status;
 use crate::limits::{ADMIN_ANSWER_BYTES_MAX, ADMIN_TIMEOUT};
@@ -72,6 +73,7 @@ async fn exchange(socket: &Path, command: &Command) -> Result<Reply, ClientError
     let (method, path) = match command {
         Command::Status | Command::ChildList => ("GET", "/status".to_owned()),
         Command::QueueList => ("GET", "/v1/queue".to_owned()),
+        Command::Explain(question) => ("GET", question.path()),
         Command::Child(ChildName { group, name }, verb) => {
             let group = group.as_ref().map_or_else(String::new, |group| format!("{group}/"));
             let value = verb.value().map_or_else(String::new, |value| format!("?to={}", in_query(&value)));
@@ -115,6 +117,7 @@ fn show(command: &Command, text: String) -> Result<Reply, ClientError> {
             let queues = queues.map_err(|error| ClientError::Talk(error.to_string()))?;
             queues.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         }
+        Command::Explain(_) => explain::show(&text).map_err(|error| ClientError::Talk(error.to_string()))?,
         Command::Child(..) => text,
     }))
 }

@@ -175,7 +175,8 @@ impl Front {
     pub fn is_drained(&self) -> bool {
         let mirrors = &self.view.mirrors;
         let even = |mirror: &Arc<MirrorGroup>| {
-            mirror.table().occupied().all(|child| !child.is_live() || mirror.lag(child.index) == 0)
+            // One that is in doubt waits for the operator, not for us.
+            mirror.table().occupied().all(|child| !child.takes_changes() || mirror.lag(child.index) == 0)
         };
         self.stop.draining() == self.workers.len()
             && self.view.io.iter().all(|io| io.clients.value() == 0)
@@ -275,6 +276,7 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
     let mut children: Vec<_> = (0..group.places).map(Child::vacant).collect();
     for child in &group.children {
         children[child.place] = self::child(child);
+        children[child.place].configure_cost(child.slots, group.cost.is_away(child.location.as_deref()));
     }
     let table = GroupTable {
         name: group.name.clone(),
@@ -289,6 +291,7 @@ fn table(index: usize, group: &config::Group) -> Arc<GroupTable> {
             response_body: group.timeouts.response_body,
             tunnel_idle: group.timeouts.tunnel_idle,
         },
+        cost: group.cost.options.clone(),
         read_gate: group.read_gate,
         shared: Arc::new(GroupShared::new()),
     };

@@ -9,7 +9,8 @@ use prometheus_client::registry::Registry;
 
 use super::front::View;
 use crate::io::exec::{Counter, Stats};
-use crate::route::{Child, GroupTable, Shown};
+use crate::route::cost::Label;
+use crate::route::{Child, GroupTable, Judged, Policy, Shown};
 use crate::sync::{Arc, Ordering};
 use crate::time;
 use crate::worker::stats::{Count, DURATION_EDGES_US, Kind, Told, WorkerStats};
@@ -44,6 +45,7 @@ impl Collector for Front {
         self.process(&mut out)?;
         self.requests(&mut out)?;
         self.children(&mut out)?;
+        self.costs(&mut out)?;
         self.changes(&mut out)
     }
 }
@@ -208,6 +210,31 @@ impl Front {
         ];
         for (name, help, value) in counters {
             out.counters(name, help, all.iter().map(|(group, child, name)| (child_labels(group, name), value(child))))?;
+        }
+        Ok(())
+    }
+
+    /// Of the groups in which costs are predicted.
+    fn costs(&self, out: &mut Out<'_, '_>) -> fmt::Result {
+        let groups = self.groups();
+        let mut all = Vec::new();
+        for group in groups.iter().filter(|group| group.policy == Policy::Predictive) {
+            // What an action of no known kind would cost: the mean of all.
+            let children = group.explain(&Label::NONE, time::now()).children;
+            all.extend(children.into_iter().map(|child| (group, group.children[child.index].name(), child)));
+        }
+        let gauges: [Family<fn(&Judged) -> f64>; 3] = [
+            ("child_predicted_cost_seconds", "What a mean action would cost there now", |child| {
+                child.terms.cost_us() / 1e6
+            }),
+            ("child_cost_error_ratio", "By what factor predicted latencies are off, geometric mean", |child| {
+                child.seen.error_ratio
+            }),
+            ("child_slowness_ratio", "How slow it is, times the median child", |child| child.seen.slowness),
+        ];
+        for (name, help, value) in gauges {
+            let values = all.iter().map(|(group, name, child)| (child_labels(group, name), value(child)));
+            out.gauges(name, help, values)?;
         }
         Ok(())
     }

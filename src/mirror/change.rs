@@ -6,8 +6,9 @@
 //! # Who writes what
 //!
 //! Each cell is written once, by one: the admission by whoever is first (the sequencer; the client's task, which gives
-//! up; of a live change any lane that withdraws before it is numbered), a child's row by its lane, `agreed` by whoever first sees that all awaited children have ended. So any two threads
-//! that see a cell see the same.
+//! up; of a live change any lane that withdraws before it is numbered), a child's row by its lane, `agreed` by whoever
+//! first sees that all awaited children have ended. So any two threads that see a cell see the same. Of a change that
+//! comes back from the record the admission, and `agreed` where the record tells it, are set from the start.
 //!
 //! Two threads that each write a cell and then read the other's must not miss each other: two lanes that end the last
 //! two rows (one has to see that all have ended), and a lane that records an answer while another thread sets `agreed`

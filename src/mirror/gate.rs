@@ -27,8 +27,10 @@
 //!
 //! # When there is a journal
 //!
-//! The *intent* belongs before a gathering opens, the *commit* before `publish` as for every change, and what became of
-//! it at each child (*partial*) where a lane ends its row.
+//! The change on record is the *intent*: it is there before any lane sends it. Each lane writes down that it begins, so
+//! that a start knows who may have it: nobody, and the change is *withdrawn* for all (`verdicts.rs`); some, and those that
+//! have not begun have diverged, as if they had gone away in the middle; all, and the doubt is shared (`doubting.rs`). A
+//! child that ends its part unlike the others (*partial*) is on record as diverged.
 
 use crate::mirror::Change;
 use crate::route::ChildSet;

@@ -152,7 +152,6 @@ impl Sequencer {
             return Numbering::Refused;
         }
         if change.live {
-            // Where an intent is recorded, as soon as there is a journal.
             let gathering = Gathering::new(Arc::clone(change), awaited, now + self.group.live_wait);
             self.group.gate.store(Some(Arc::clone(&gathering)));
             self.gathering = Some(gathering);

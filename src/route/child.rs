@@ -15,10 +15,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 
 use super::address::Addresses;
+use super::at_load::AtLoad;
+use super::cost::{self, Charge, Dispatch};
 use super::health::{Health, Step};
 use super::latency::Latency;
 use crate::limits::WEIGHT_MAX;
@@ -40,6 +43,8 @@ pub struct Child {
     /// What [`select`](super::select()) reads, on one line.
     gate: CachePadded<Gate>,
     pub(super) latency: CachePadded<Latency>,
+    pub(super) at_load: CachePadded<AtLoad>,
+    cost: cost::Standing,
     /// The last reason that each author gave.
     health_why: ArcSwap<Why>,
     standing_why: ArcSwap<Why>,
@@ -134,8 +139,8 @@ pub struct Why {
 /// What is counted of a child, since the process began. Relaxed; each only rises (but what is in flight).
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Reads under way: [`InFlight`] alone writes it.
-    in_flight: AtomicU32,
+    /// Of what is in flight, changes: [`InFlight`] alone writes it.
+    changes: AtomicU32,
     /// Reads sent to it ([`select`](super::select())), retries included.
     pub requests: AtomicU64,
     /// Of these, not answered.
@@ -150,10 +155,20 @@ pub struct Counters {
     pub falls: AtomicU64,
 }
 
-/// One request in flight on a child: counted up when made, down when dropped. Not `Clone`: so, exactly once.
-#[must_use = "dropping it ends the request that it counts"]
+/// One action in flight on a child: charged when made; when dropped, exactly what was charged is taken away. Not
+/// `Clone`: so, exactly once, however it ends.
+#[must_use = "dropping it ends the action that it counts"]
 #[derive(Debug)]
-pub struct InFlight(Arc<Child>);
+pub struct InFlight {
+    child: Arc<Child>,
+    /// In flight on the child when it began, itself included.
+    load: u32,
+    /// Taken by the drop.
+    charge: Option<Charge>,
+    /// What the answer is held against, where costs are predicted.
+    dispatch: Option<Dispatch>,
+    is_change: bool,
+}
 
 impl Child {
     /// A child that is online, live, without a reason to doubt it, and without an address until
@@ -178,6 +193,8 @@ impl Child {
                 moved: AtomicBool::new(false),
             }),
             latency: CachePadded::new(Latency::new()),
+            at_load: CachePadded::default(),
+            cost: cost::Standing::new(),
             health_why: nothing(),
             standing_why: nothing(),
             admin_why: nothing(),
@@ -229,6 +246,7 @@ impl Child {
     pub(super) fn set_identity(&self, identity: Identity, addresses: Vec<SocketAddr>) {
         self.identity.store(Arc::new(identity));
         self.addresses.set(addresses);
+        self.cost.forget();
         // Release, after the addresses: whoever sees it compares with the new ones.
         self.gate.moved.store(true, Ordering::Release);
     }
@@ -295,6 +313,9 @@ impl Child {
     pub fn set_standing(&self, standing: Standing, why: impl Into<Cow<'static, str>>, now: Time) {
         self.standing_why.store(Arc::new(Why { text: why.into(), since: now }));
         self.gate.standing.store(standing as u8, Ordering::Release);
+        if standing == Standing::Live {
+            self.cost.on_return(now);
+        }
     }
 
     /// What the operator wants.
@@ -369,6 +390,9 @@ impl Child {
                 Event::Online => Cow::Borrowed("online again: not probed yet"),
             };
             self.health_why.store(Arc::new(Why { text, since: now }));
+            if step.before.kind() == Kind::Down && step.after.kind() == Kind::Up {
+                self.cost.on_return(now);
+            }
             if step.after.kind() == Kind::Down && event != Event::Online {
                 self.counters.falls.fetch_add(1, Ordering::Relaxed);
             }
@@ -434,10 +458,30 @@ impl Child {
         Why::clone(&author.load())
     }
 
-    /// Requests in flight on it.
+    /// Reads in flight on it.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.counters.in_flight.load(Ordering::Relaxed)
+        self.load().saturating_sub(self.counters.changes.load(Ordering::Relaxed))
+    }
+
+    /// Everything in flight on it, changes too.
+    #[must_use]
+    pub fn load(&self) -> u32 {
+        self.cost.load.count()
+    }
+
+    /// How many actions it serves at once (0: to be learnt), and whether it is in another location than this front.
+    pub fn configure_cost(&self, slots: u32, away: bool) {
+        self.cost.configure(slots, away);
+    }
+
+    /// A connection to it took this long.
+    pub fn note_connect(&self, took: Duration) {
+        self.cost.on_connect(took);
+    }
+
+    pub(super) fn cost(&self) -> &cost::Standing {
+        &self.cost
     }
 
     /// The peak-sensitive average of its answers, in microseconds; 0 before the first.
@@ -465,23 +509,53 @@ impl Counters {
 }
 
 impl InFlight {
-    /// Counts one request more.
+    /// Counts one read more, of which nothing is predicted.
     pub fn new(child: Arc<Child>) -> Self {
-        child.counters.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(child)
+        let (charge, before) = child.cost.load.charge(None);
+        Self { child, load: before.saturating_add(1), charge: Some(charge), dispatch: None, is_change: false }
+    }
+
+    /// Holds what has been charged to the child.
+    pub(super) fn charged(child: Arc<Child>, charge: Charge, dispatch: Dispatch) -> Self {
+        let load = dispatch.load();
+        Self { child, load, charge: Some(charge), dispatch: Some(dispatch), is_change: false }
+    }
+
+    /// It is a change.
+    pub(super) fn of_change(mut self) -> Self {
+        self.child.counters.changes.fetch_add(1, Ordering::Relaxed);
+        self.is_change = true;
+        self
     }
 
     /// The child it is in flight on.
     #[must_use]
     pub fn child(&self) -> &Arc<Child> {
-        &self.0
+        &self.child
+    }
+
+    /// In flight on the child when it began, itself included.
+    pub(super) const fn load(&self) -> u32 {
+        self.load
+    }
+
+    pub(super) fn dispatch(&self) -> Option<&Dispatch> {
+        self.dispatch.as_ref()
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let before = self.0.counters.in_flight.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "a request ended that never began");
+        let cost = &self.child.cost;
+        if let Some(dispatch) = &self.dispatch {
+            dispatch.end(cost);
+        }
+        if self.is_change {
+            self.child.counters.changes.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(charge) = self.charge.take() {
+            cost.load.discharge(charge);
+        }
     }
 }
 

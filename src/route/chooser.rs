@@ -1,11 +1,14 @@
 //! What a worker keeps of its own to choose with: random numbers and cursors. Never shared, so never an atomic.
 
+use crate::limits::COST_SCAN_MAX;
 use crate::probe::mix;
 
 /// One worker's side of [`select`](super::select()).
 #[derive(Debug)]
 pub struct Chooser {
     random: u64,
+    /// Where the last look at all candidates began, by rank.
+    rank: usize,
     /// By group index; grown when a group is first chosen in.
     turns: Vec<Turn>,
 }
@@ -23,7 +26,7 @@ impl Chooser {
     /// A chooser whose random numbers follow from `seed`. Each worker's differs, so that they do not walk in step.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self { random: mix(seed), turns: Vec::new() }
+        Self { random: mix(seed), rank: seed as usize % COST_SCAN_MAX, turns: Vec::new() }
     }
 
     /// A number below `bound`, evenly spread (to one part in 2^32).
@@ -37,6 +40,13 @@ impl Chooser {
         let number = mix(self.random) >> 32;
         // Lemire's multiplication in place of a division.
         ((number * u64::from(bound)) >> 32) as usize
+    }
+
+    /// Counts up, below `bound` (at least 1), and begins again; each worker begins at another number. No division: on
+    /// many processors one takes as long as a look at a child.
+    pub(super) const fn next_rank(&mut self, bound: usize) -> usize {
+        self.rank = if self.rank + 1 < bound { self.rank + 1 } else { 0 };
+        self.rank
     }
 
     /// Where this worker stands in the group with this index, of `count` children.

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::budget::RetryBudget;
-use super::child::{Admin, Child, Identity, Standing};
+use super::child::{Admin, Child, Identity, InFlight, Standing};
+use super::cost::{self, Label};
 use super::health::Step;
 use super::policy::{self, Policy};
 use crate::action::Rules;
@@ -33,6 +34,8 @@ pub struct GroupTable {
     pub probe: probe::Options,
     /// How long a child may take.
     pub timeouts: ChildTimeouts,
+    /// What an operator may set of the cost model.
+    pub cost: cost::Options,
     /// How far behind a child may be that serves reads.
     pub read_gate: ReadGate,
     /// What outlives this snapshot.
@@ -72,6 +75,7 @@ pub(crate) const NOT_ATTACHED: &str = "added by the operator: copy a good child'
 pub struct GroupShared {
     /// What reads may retry.
     pub retries: RetryBudget,
+    pub(super) cost: cost::Model,
     /// Index of the primary in the low half, how often the role has moved in the high one: a role that moved away and
     /// back is not the same role.
     primary: CachePadded<AtomicU64>,
@@ -139,6 +143,54 @@ impl GroupTable {
             }
         };
         self.on_event(index, event, now)
+    }
+
+    /// Counts a change as in flight on a child, for as long as it is predicted to take.
+    pub fn dispatch_change(&self, index: usize, name: &str, head: &[u8], body_bytes: u64, now: Time) -> InFlight {
+        let label = match self.policy {
+            Policy::Predictive => Label::of_change(self.rules.dialect(), name, head, body_bytes),
+            _ => Label::NONE,
+        };
+        self.dispatch(&self.children[index], &label, now).of_change()
+    }
+
+    /// Counts an action as in flight on a child that nobody had to choose.
+    pub(super) fn dispatch(&self, child: &Arc<Child>, label: &Label, now: Time) -> InFlight {
+        match self.policy {
+            Policy::Predictive => policy::predictive::dispatch(self, child, label, now),
+            _ => InFlight::new(Arc::clone(child)),
+        }
+    }
+
+    /// As [`observe`](Self::observe), for a read or change that was chosen here or announced by
+    /// [`dispatch_change`](Self::dispatch_change): teaches the cost model, too.
+    pub fn observe_choice(&self, in_flight: &InFlight, outcome: Outcome, latency: Duration, now: Time) -> Step {
+        self.learn(in_flight, outcome, latency, now);
+        self.observe(in_flight.child().index, outcome, latency, now)
+    }
+
+    /// Teaches what `predictive` or `prequal` chooses by, and only that.
+    pub fn learn(&self, in_flight: &InFlight, outcome: Outcome, latency: Duration, now: Time) {
+        if self.policy == Policy::Prequal {
+            let at_load = &in_flight.child().at_load;
+            match outcome {
+                Outcome::Answered(status) if status < 500 => at_load.on_answer(in_flight.load(), latency, now),
+                _ => at_load.on_failure(in_flight.load(), latency, now),
+            }
+        }
+        if let Some(dispatch) = in_flight.dispatch() {
+            let model = &self.shared.cost;
+            model.on_end(in_flight.child().cost(), dispatch, outcome, latency, now);
+            model.tick(&self.children, now);
+        }
+    }
+
+    /// A read's answer, which had been observed as begun, broke off.
+    pub fn observe_break(&self, in_flight: &InFlight, failure: Failure, now: Time) -> Step {
+        if in_flight.dispatch().is_some() {
+            self.shared.cost.on_break(in_flight.child().cost());
+        }
+        self.on_event(in_flight.child().index, Event::ReadFailed(failure), now)
     }
 
     /// Tells how a probe of the child with this index ended.

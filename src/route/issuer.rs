@@ -3,11 +3,13 @@
 //! No policy chooses here, and nothing moves: no other child knows the token. Whether that child may be asked is the
 //! same as for any read: it answers, the operator wants it, it has applied everything up to the floor.
 
-use super::child::{Admin, Child, InFlight, Standing};
+use super::child::{Admin, Child, Standing};
+use super::cost::Label;
 use super::group::GroupTable;
 use super::policy::{Choice, NoChoice};
 use crate::probe::Kind;
-use crate::sync::{Arc, Ordering};
+use crate::sync::Ordering;
+use crate::time::Time;
 
 impl GroupTable {
     /// The index of the child that calls itself so in its tokens: `host:port`, spelled as in a configuration.
@@ -21,11 +23,11 @@ impl GroupTable {
 ///
 /// # Errors
 /// [`NoChoice::NoneCurrent`] if it is only behind; [`NoChoice::AllDown`].
-pub fn only(group: &GroupTable, index: usize, floor: u64) -> Result<Choice, NoChoice> {
+pub fn only(group: &GroupTable, index: usize, label: &Label, floor: u64, now: Time) -> Result<Choice, NoChoice> {
     let child = &group.children[index];
     judge(child, floor)?;
     child.counters.requests.fetch_add(1, Ordering::Relaxed);
-    Ok(Choice { index, in_flight: InFlight::new(Arc::clone(child)) })
+    Ok(Choice { index, in_flight: group.dispatch(child, label, now) })
 }
 
 fn judge(child: &Child, floor: u64) -> Result<(), NoChoice> {
@@ -44,6 +46,7 @@ mod tests {
     use super::*;
     use crate::route::policy::Policy;
     use crate::route::testing::{at, group};
+    use crate::sync::Arc;
 
     #[test]
     fn it_is_found_by_its_address_and_by_its_aliases() {
@@ -63,7 +66,7 @@ mod tests {
     #[test]
     fn it_is_asked_only_while_it_may_be_read_from() {
         let group = group(Policy::Failover, &[1, 0]);
-        let outcome = |floor| only(&group, 1, floor).map(|choice| choice.index);
+        let outcome = |floor| only(&group, 1, &Label::NONE, floor, at(1)).map(|choice| choice.index);
         assert_eq!(outcome(0), Ok(1), "a last resort is an issuer like any other");
         assert_eq!(group.primary(), 0, "and does not become the primary by it");
         assert_eq!(group.children[1].in_flight(), 0);

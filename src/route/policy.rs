@@ -12,17 +12,23 @@
 //! 2. up, with weight 0: the last resort, under every policy;
 //! 3. suspect. It did not answer something a moment ago and a probe is on its way; a read may try it rather than fail.
 
+mod explain;
 pub mod failover;
 mod least;
 mod p2c;
 mod peak_ewma;
+pub(super) mod predictive;
+mod prequal;
 mod simple;
 
 use std::fmt;
 use std::str::FromStr;
 
+pub use explain::{Explanation, Judged};
+
 use super::child::{Admin, Child, InFlight, Standing};
 use super::chooser::Chooser;
+use super::cost::Label;
 use super::group::GroupTable;
 use super::set::ChildSet;
 use crate::probe::Kind;
@@ -46,7 +52,10 @@ pub enum Policy {
     P2c,
     /// Of two at random, the one whose recent latency, times what is in flight on it, is less for its weight.
     PeakEwma,
-    /// By predicted cost. Chooses as `least_conn` for now.
+    /// Those with more in flight than most are avoided; of the others, the one whose answers take least at its load.
+    Prequal,
+    /// The one on which the action costs least, by what is predicted of it and of what is in flight
+    /// ([`cost`](super::cost)).
     #[default]
     Predictive,
 }
@@ -80,13 +89,15 @@ struct Candidates<'g> {
     now: Time,
 }
 
-/// Chooses the child of a read: one that is eligible at `floor` and not in `tried`. Counts the read as in flight.
+/// Chooses the child of a read of this kind: one that is eligible at `floor` and not in `tried`. Counts the read as in
+/// flight.
 ///
 /// # Errors
 /// If there is none; see [`NoChoice`].
 pub fn select(
     group: &GroupTable,
     me: &mut Chooser,
+    label: &Label,
     tried: &ChildSet,
     floor: u64,
     now: Time,
@@ -97,14 +108,14 @@ pub fn select(
         Policy::RoundRobin => simple::round_robin(&candidates, me),
         Policy::Weighted => simple::weighted(&candidates, me),
         Policy::Random => simple::random(&candidates, me),
-        Policy::LeastConn | Policy::Predictive => least::pick(&candidates, me),
+        Policy::LeastConn => least::pick(&candidates, me),
         Policy::P2c => p2c::pick(&candidates, me),
         Policy::PeakEwma => peak_ewma::pick(&candidates, me),
+        Policy::Prequal => prequal::pick(&candidates, me),
+        Policy::Predictive => return Ok(Choice::of(predictive::choose(&candidates, me, label))),
     };
     debug_assert!(candidates.set.contains(index), "a policy picks a candidate");
-    let child = &group.children[index];
-    child.counters.requests.fetch_add(1, Ordering::Relaxed);
-    Ok(Choice { index, in_flight: InFlight::new(Arc::clone(child)) })
+    Ok(Choice::of(InFlight::new(Arc::clone(&group.children[index]))))
 }
 
 /// How good a candidate a child is; less is better.
@@ -174,6 +185,12 @@ impl Candidates<'_> {
 }
 
 impl Choice {
+    fn of(in_flight: InFlight) -> Self {
+        let child = in_flight.child();
+        child.counters.requests.fetch_add(1, Ordering::Relaxed);
+        Self { index: child.index, in_flight }
+    }
+
     /// The child.
     #[must_use]
     pub fn child(&self) -> &Arc<Child> {
@@ -183,7 +200,7 @@ impl Choice {
 
 impl Policy {
     /// All, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Failover,
         Self::RoundRobin,
         Self::Weighted,
@@ -191,6 +208,7 @@ impl Policy {
         Self::LeastConn,
         Self::P2c,
         Self::PeakEwma,
+        Self::Prequal,
         Self::Predictive,
     ];
 
@@ -205,6 +223,7 @@ impl Policy {
             Self::LeastConn => "least_conn",
             Self::P2c => "p2c",
             Self::PeakEwma => "peak_ewma",
+            Self::Prequal => "prequal",
             Self::Predictive => "predictive",
         }
     }

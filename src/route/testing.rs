@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Child, ChildTimeouts, GroupShared, GroupTable, Outcome, Policy, ReadGate};
+use super::{Child, ChildTimeouts, GroupShared, GroupTable, Outcome, Policy, ReadGate, cost};
 use crate::action::{Class, Dialect, RuleSet, Rules};
 use crate::probe::{self, Failure};
 use crate::sync::Arc;
@@ -23,6 +23,7 @@ pub(crate) fn group(policy: Policy, weights: &[u32]) -> GroupTable {
         rules: Arc::new(Rules::new(Dialect::Http, RuleSet::Http, Vec::new(), Class::Change).expect("a built-in set")),
         probe: probe::Options { jitter_percent: 0, ..probe::Options::default() },
         timeouts: ChildTimeouts { connect: second, response_head: second, response_body: second, tunnel_idle: second },
+        cost: cost::Options::default(),
         read_gate: ReadGate::default(),
         shared: Arc::new(GroupShared::new()),
     }

@@ -23,7 +23,7 @@ use crate::io::op::{Piece, Pieces};
 use crate::limits::{INTERIM_ANSWERS_MAX, PROBE_BODY_BYTES_MAX, SHORTAGE_PAUSE};
 use crate::mirror::{Change, Charge, Do, Held, Lane};
 use crate::probe::{Event as ProbeEvent, Failure, Request};
-use crate::route::GroupTable;
+use crate::route::{GroupTable, Outcome};
 use crate::sync::Arc;
 use crate::time::Time;
 use crate::worker::Worker;
@@ -202,13 +202,22 @@ impl Errand {
                 Err(why) => return Delivery::ConnectFailed(why),
             },
         };
+        // From here on the child has it to do, beside its reads.
+        let (began, body_bytes) = (io.now(), change.body.len() as u64);
+        let in_flight = group.dispatch_change(self.child, &change.name, &change.head, body_bytes, began);
         let mut pieces = Pieces::new();
         pieces.push(Piece::Shared(change.head.clone()));
         pieces.push(Piece::Shared(change.body.clone()));
         began_to_leave.set(true);
         let hold_max = if change.wants_answer() { self.worker.settings.limits.answer_held_max } else { 0 };
         let to = AnswerTo { was_head: change.head.starts_with(b"HEAD "), wanted_upgrade: false };
-        match exchange(&conn, pieces, to, Time::NEVER, hold_max).await {
+        let answer = exchange(&conn, pieces, to, Time::NEVER, hold_max).await;
+        let outcome = match &answer {
+            Ok(answer) => Outcome::Answered(answer.status),
+            Err(why) => Outcome::Failed(*why),
+        };
+        group.learn(&in_flight, outcome, io.now().since(began), io.now());
+        match answer {
             Err(why) => Delivery::Unanswered(why),
             Ok(Answer { status, held, reusable }) => {
                 let held = self.account(held);

@@ -16,7 +16,8 @@ use crate::io::exec::{Conn, Ended};
 use crate::io::op::{Piece, Pieces};
 use crate::limits::{HUNG_LOOK, INTERIM_ANSWERS_MAX};
 use crate::mirror::place;
-use crate::probe::{Action, Event, Failure, Kind};
+use crate::probe::{Action, Failure, Kind};
+use crate::route::cost::Label;
 use crate::route::{self, ChildSet, Choice, GroupTable, NoChoice, Outcome, Step};
 use crate::time::Time;
 use crate::worker::Worker;
@@ -57,8 +58,19 @@ impl Failed {
     }
 }
 
-/// Has one child answer: `issuer`, if only that one can. `held` is the body if it has been received already;
-/// `repeatable` tells that the request may go out twice.
+/// What is known of a read before a child is chosen.
+pub(crate) struct Wanted {
+    /// Its kind, for the cost model.
+    pub(crate) label: Label,
+    /// Its body, if it has been received already.
+    pub(crate) held: Option<Held>,
+    /// The child that alone can answer it.
+    pub(crate) issuer: Option<usize>,
+    /// It may go out twice.
+    pub(crate) repeatable: bool,
+}
+
+/// Has one child answer.
 ///
 /// # Errors
 /// The fault to answer with; nothing has been sent to the client.
@@ -67,10 +79,9 @@ pub(crate) async fn read(
     desk: &mut Desk,
     client: &Conn,
     group: &GroupTable,
-    held: Option<Held>,
-    issuer: Option<usize>,
-    repeatable: bool,
+    wanted: Wanted,
 ) -> Result<Answered, Fault> {
+    let Wanted { label, held, issuer, repeatable } = wanted;
     let asked = match desk.request.min_sequence {
         None => 0,
         Some(span) => asked_floor(worker, desk, group, span)?,
@@ -79,7 +90,7 @@ pub(crate) async fn read(
     let mut tried = ChildSet::new();
     let mut failed: Option<Fault> = None;
     loop {
-        let choice = match choose(worker, group, asked, issuer, &tried).await {
+        let choice = match choose(worker, group, &label, asked, issuer, &tried).await {
             Ok(choice) => choice,
             Err(fault) => return Err(failed.unwrap_or(fault)),
         };
@@ -132,6 +143,7 @@ fn asked_floor(worker: &Worker, desk: &mut Desk, group: &GroupTable, span: Span)
 async fn choose(
     worker: &Worker,
     group: &GroupTable,
+    label: &Label,
     asked: u64,
     issuer: Option<usize>,
     tried: &ChildSet,
@@ -143,8 +155,8 @@ async fn choose(
         let now = worker.io.now();
         let floor = group.read_floor().max(asked);
         let choice = match issuer {
-            Some(index) => route::issuer::only(group, index, floor),
-            None => route::select(group, &mut worker.chooser.borrow_mut(), tried, floor, now),
+            Some(index) => route::issuer::only(group, index, label, floor, now),
+            None => route::select(group, &mut worker.chooser.borrow_mut(), label, tried, floor, now),
         };
         match choice {
             Ok(choice) => return Ok(choice),
@@ -195,13 +207,13 @@ impl Attempt<'_> {
 
     /// Tells what was seen of the child: once for each request.
     fn observe(&self, outcome: Outcome, latency: Duration) {
-        self.act(self.group.observe(self.choice.index, outcome, latency, self.worker.io.now()));
+        self.act(self.group.observe_choice(&self.choice.in_flight, outcome, latency, self.worker.io.now()));
     }
 
     /// Tells that an answer which has been observed as begun did not end.
     fn observe_break(&self, failure: Failure) {
         let now = self.worker.io.now();
-        self.act(self.choice.child().on_event(Event::ReadFailed(failure), now, &self.group.probe));
+        self.act(self.group.observe_break(&self.choice.in_flight, failure, now));
     }
 
     /// Where what was seen calls for a probe, or for a look of the child's lane, asks for it.
@@ -255,7 +267,10 @@ impl Attempt<'_> {
         }
         let within = self.group.timeouts.connect;
         match connect::to_child(self.worker, self.choice.child(), now + within).await {
-            Ok(conn) => Ok((conn, false)),
+            Ok(conn) => {
+                self.choice.child().note_connect(self.worker.io.now().since(now));
+                Ok((conn, false))
+            }
             Err(NoConnection::Shortage(errno)) => {
                 tracing::warn!(%errno, "no descriptor, port or memory for a connection to a child");
                 Err(Failed::for_good(Fault::Overloaded))

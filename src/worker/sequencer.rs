@@ -96,6 +96,8 @@ pub fn spawn(mut sequencers: Vec<Sequencer>, wake: &Arc<ThreadWake>) -> io::Resu
     let its = Arc::clone(wake);
     let serve = move || {
         its.run(|at| sequencers.iter_mut().map(|sequencer| sequencer.step(at)).min().unwrap_or(Time::NEVER));
+        // The workers have ended: nothing moves any more.
+        sequencers.iter_mut().for_each(|sequencer| sequencer.close(now()));
     };
     let handle = thread::Builder::new().name("sequencer".to_owned()).spawn(serve)?;
     Ok(SequencerThread { wake: Arc::clone(wake), handle })

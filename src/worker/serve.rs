@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::action::{Asked, Class, Token, Verdict};
+use crate::action::{Asked, Class, Decision, Token, Verdict};
 use crate::error::Fault;
 use crate::http::{Framing, RequestHead, ResponseHead};
 use crate::io::buffer::Group;
@@ -16,7 +16,8 @@ use crate::io::exec::Conn;
 use crate::io::op::Pieces;
 use crate::limits::{HEAD_VECTOR_KEPT_MAX, LARGE_BODY_BYTES};
 use crate::mirror::{Change, End, Ticket};
-use crate::route::{ChildSet, GroupTable};
+use crate::route::cost::Label;
+use crate::route::{ChildSet, GroupTable, Policy};
 use crate::sync::Arc;
 use crate::time::Time;
 use crate::worker::Worker;
@@ -325,10 +326,12 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
     let answered = match decision.class {
         Class::Refuse => return Err(decision.rule.refusal()),
         Class::Read => {
+            let label = label(group, &decision, &asked, head.framing);
             let issuer = token.map(|token| desk.issuer(group, &token)).transpose()?;
             let once = decision.rule.issuer_only();
             let again = !once && (decision.rule.safe() || desk.request.method.is_idempotent());
-            let answered = read::read(worker, desk, client, group, body, issuer, again).await;
+            let wanted = read::Wanted { label, held: body, issuer, repeatable: again };
+            let answered = read::read(worker, desk, client, group, wanted).await;
             answered.inspect_err(|fault| desk.note_issuer(group, issuer, *fault))?
         }
         Class::Change | Class::LiveChange => {
@@ -342,4 +345,17 @@ async fn action(worker: &Worker, desk: &mut Desk, client: &Conn, began: Time) ->
         stats.cut.bump();
     }
     Ok(answered.next)
+}
+
+/// The kind of a read, where costs are predicted.
+fn label(group: &GroupTable, decision: &Decision<'_>, asked: &Asked<'_>, framing: Framing) -> Label {
+    if group.policy != Policy::Predictive {
+        return Label::NONE;
+    }
+    let body_bytes = match (asked.body, framing) {
+        (Some(body), _) => body.len() as u64,
+        (None, Framing::Length(length)) => length,
+        (None, _) => 0,
+    };
+    Label::of(group.rules.dialect(), decision, asked, group.cost.size_parameter.as_deref(), body_bytes)
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::action::UnknownOutcome::Once;
 use crate::limits::CHANGE_PATIENCE;
-use crate::mirror::testing::{Bell, Like, at_ms, change, group, live_change_with, publish};
+use crate::mirror::model::Model;
+use crate::mirror::testing::{Bell, Like, at_ms, change, group, group_from, kept_by, live_change_with, publish};
 use crate::mirror::{Decision, Ring};
 use crate::probe::{Event, Failure};
 use crate::route::{Admin, Standing};
@@ -228,4 +229,18 @@ fn a_client_that_gives_up_ends_what_gathers() {
     assert_eq!(group.decide(&live, late), Decision::Refused(Fault::Overloaded));
     let (next, _waiting) = publish(&group, &mut sequencer, Once, late);
     assert_eq!(next.ticket().map(|ticket| ticket.sequence), Some(1));
+}
+
+#[test]
+fn a_clean_end_leaves_nothing_in_doubt() {
+    let model = Model::new(3);
+    let reader = Arc::new(Bell::default());
+    let durable = kept_by(&model, false, reader);
+    let (group, mut sequencer) = group_from(Like::default(), Arc::new(Bell::default()), Some(durable));
+    publish(&group, &mut sequencer, Once, at_ms(1_000));
+    (0..3).for_each(|child| group.child(child).confirm_applied(1));
+    assert_eq!(model.resume(true).children[0].begun, 1, "what was confirmed just now is not on record yet");
+    sequencer.close(at_ms(1_000));
+    let resumed = model.resume(true);
+    assert!(resumed.children.iter().all(|child| (child.applied, child.begun) == (1, 1)), "{resumed:?}");
 }

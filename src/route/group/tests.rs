@@ -88,7 +88,7 @@ fn a_vacant_place_is_in_nobodys_set() {
         assert!(!child.is_live() && child.next_probe(&group.probe, 1).is_none());
         assert!(!child.claim_probe(at(999), &group.probe, 1));
         for _ in 0..20 {
-            let chosen = select(&group, &mut me, &ChildSet::new(), 0, at(2)).expect("two are there");
+            let chosen = select(&group, &mut me, &Label::NONE, &ChildSet::new(), 0, at(2)).expect("two are there");
             assert_ne!(chosen.index, 1, "{policy}");
         }
         group.kill(2);

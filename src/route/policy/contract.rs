@@ -20,14 +20,14 @@ fn spread(group: &GroupTable, rounds: usize) -> Vec<usize> {
     let mut me = chooser();
     let mut counts = vec![0; group.children.len()];
     for _ in 0..rounds {
-        counts[select(group, &mut me, &none(), 0, at(3)).unwrap().index] += 1;
+        counts[select(group, &mut me, &Label::NONE, &none(), 0, at(3)).unwrap().index] += 1;
     }
     counts
 }
 
 /// The names of the children chosen in order, each read ending at once.
 fn story(group: &GroupTable, me: &mut Chooser, reads: usize) -> String {
-    (0..reads).map(|_| select(group, me, &none(), 0, at(3)).unwrap().child().name().to_string()).collect()
+    (0..reads).map(|_| select(group, me, &Label::NONE, &none(), 0, at(3)).unwrap().child().name().to_string()).collect()
 }
 
 // === all of them ===
@@ -91,7 +91,7 @@ fn only_candidates_are_chosen_in_any_world() {
         let mut me = Chooser::new(round as u64);
         for floor in 0..2 {
             let expected = allowed(&group, &tried, floor);
-            let chosen = select(&group, &mut me, &tried, floor, at(2)).map(|choice| choice.index);
+            let chosen = select(&group, &mut me, &Label::NONE, &tried, floor, at(2)).map(|choice| choice.index);
             match (&expected, chosen) {
                 (Ok(list), Ok(index)) => assert!(list.contains(&index), "{policy}: {index} is not of {list:?}"),
                 (Err(expected), Err(none)) => assert_eq!(none, *expected, "{policy}"),
@@ -111,7 +111,7 @@ fn each_child_is_tried_once_then_none() {
         group.doubt(4);
         let (mut me, mut tried, mut order) = (chooser(), none(), Vec::new());
         let end = loop {
-            match select(&group, &mut me, &tried, 0, at(2)) {
+            match select(&group, &mut me, &Label::NONE, &tried, 0, at(2)) {
                 Ok(choice) => {
                     assert!(tried.insert(choice.index), "{policy}: {} twice", choice.index);
                     order.push(choice.index);
@@ -133,7 +133,11 @@ fn one_child_or_none() {
         let lone = group(policy, &[0]);
         assert_eq!(spread(&lone, 10), [10], "{policy}");
         lone.kill(0);
-        assert_eq!(select(&lone, &mut chooser(), &none(), 0, at(3)).unwrap_err(), NoChoice::AllDown, "{policy}");
+        assert_eq!(
+            select(&lone, &mut chooser(), &Label::NONE, &none(), 0, at(3)).unwrap_err(),
+            NoChoice::AllDown,
+            "{policy}"
+        );
 
         let group = group(policy, &[100; 5]);
         for index in [0, 1, 2, 4] {
@@ -141,7 +145,7 @@ fn one_child_or_none() {
         }
         assert_eq!(spread(&group, 10), [0, 0, 0, 10, 0], "{policy}");
         group.kill(3);
-        let one = select(&group, &mut chooser(), &none(), 0, at(3));
+        let one = select(&group, &mut chooser(), &Label::NONE, &none(), 0, at(3));
         assert_eq!(one.unwrap_err(), NoChoice::AllDown, "{policy}");
         group.revive(1);
         assert_eq!(spread(&group, 10), [0, 10, 0, 0, 0], "{policy}");
@@ -154,11 +158,19 @@ fn behind_the_floor_is_not_down() {
         let group = group(policy, &[100, 100]);
         group.children[1].confirm_applied(5);
         let mut me = chooser();
-        assert_eq!(select(&group, &mut me, &none(), 5, at(3)).unwrap().index, 1, "{policy}");
-        assert_eq!(select(&group, &mut me, &none(), 6, at(3)).unwrap_err(), NoChoice::NoneCurrent, "{policy}");
+        assert_eq!(select(&group, &mut me, &Label::NONE, &none(), 5, at(3)).unwrap().index, 1, "{policy}");
+        assert_eq!(
+            select(&group, &mut me, &Label::NONE, &none(), 6, at(3)).unwrap_err(),
+            NoChoice::NoneCurrent,
+            "{policy}"
+        );
         group.kill(0);
         group.kill(1);
-        assert_eq!(select(&group, &mut me, &none(), 6, at(3)).unwrap_err(), NoChoice::AllDown, "{policy}");
+        assert_eq!(
+            select(&group, &mut me, &Label::NONE, &none(), 6, at(3)).unwrap_err(),
+            NoChoice::AllDown,
+            "{policy}"
+        );
     }
 }
 
@@ -217,7 +229,7 @@ fn what_is_in_flight_returns_to_nothing() {
                             _ => {}
                         }
                         let mut tried = none();
-                        while let Ok(choice) = select(group, &mut me, &tried, 0, at(3)) {
+                        while let Ok(choice) = select(group, &mut me, &Label::NONE, &tried, 0, at(3)) {
                             chosen.fetch_add(1, Ordering::Relaxed);
                             tried.insert(choice.index);
                             held.push(choice);
@@ -246,7 +258,7 @@ fn names_are_those_of_the_configuration() {
         assert_eq!(policy.name().parse(), Ok(policy));
     }
     assert_eq!("Failover".parse::<Policy>(), Err(UnknownPolicy));
-    assert!(UnknownPolicy.to_string().ends_with("p2c, peak_ewma, predictive"));
+    assert!(UnknownPolicy.to_string().ends_with("peak_ewma, prequal, predictive"));
 }
 
 // === failover ===
@@ -273,7 +285,7 @@ fn failover_is_sticky() {
     for index in 0..3 {
         group.kill(index);
     }
-    assert_eq!(select(&group, me, &none(), 0, at(3)).unwrap_err(), NoChoice::AllDown);
+    assert_eq!(select(&group, me, &Label::NONE, &none(), 0, at(3)).unwrap_err(), NoChoice::AllDown);
     assert_eq!(group.settle_primary(), 2);
     group.revive(1);
     assert_eq!(story(&group, me, 1), "b");
@@ -285,10 +297,10 @@ fn failover_keeps_the_role_through_a_moment() {
     let me = &mut chooser();
     // This read has tried the primary, which is not known to be away.
     let tried: ChildSet = [0].into_iter().collect();
-    assert_eq!(select(&group, me, &tried, 0, at(3)).unwrap().index, 1);
+    assert_eq!(select(&group, me, &Label::NONE, &tried, 0, at(3)).unwrap().index, 1);
     // The primary is a change behind.
     group.children[1].confirm_applied(9);
-    assert_eq!(select(&group, me, &none(), 9, at(3)).unwrap().index, 1);
+    assert_eq!(select(&group, me, &Label::NONE, &none(), 9, at(3)).unwrap().index, 1);
     // It is suspect until its probe is back.
     group.doubt(0);
     assert_eq!(story(&group, me, 1), "b");
@@ -323,7 +335,7 @@ fn failover_moves_once_however_many_see_it() {
             for worker in 0..3 {
                 let group = &group;
                 scope.spawn(move || {
-                    let choice = select(group, &mut Chooser::new(worker), &none(), 0, at(3)).unwrap();
+                    let choice = select(group, &mut Chooser::new(worker), &Label::NONE, &none(), 0, at(3)).unwrap();
                     assert_eq!(choice.index, (primary + 1) % 4);
                 });
             }
@@ -373,7 +385,7 @@ fn random_is_in_proportion() {
 fn least_conn_levels_what_is_in_flight() {
     let group = group(Policy::LeastConn, &[300, 100]);
     let me = &mut chooser();
-    let held: Vec<_> = (0..400).map(|_| select(&group, me, &none(), 0, at(3)).unwrap()).collect();
+    let held: Vec<_> = (0..400).map(|_| select(&group, me, &Label::NONE, &none(), 0, at(3)).unwrap()).collect();
     let in_flight: Vec<_> = group.children.iter().map(|child| child.in_flight()).collect();
     assert!((299..=301).contains(&in_flight[0]), "{in_flight:?}");
     drop(held);
@@ -404,4 +416,26 @@ fn peak_ewma_leaves_a_slow_child_and_a_failing_one() {
     group.observe(1, Outcome::Answered(503), ms(0), at(3));
     let counts = spread(&group, 3_000);
     assert!(counts[0] > counts[1] && counts[0] > 1_900, "fast, but with errors: {counts:?}");
+}
+
+#[test]
+fn prequal_avoids_the_hot_and_prefers_the_fast() {
+    let group = group(Policy::Prequal, &[100; 4]);
+    let me = &mut chooser();
+    let ms = Duration::from_millis;
+    let answer = |index: usize, latency| {
+        let in_flight = InFlight::new(Arc::clone(&group.children[index]));
+        group.observe_choice(&in_flight, Outcome::Answered(200), latency, at(3));
+    };
+    for (index, latency) in [(0, 5), (1, 1), (2, 5), (3, 5)] {
+        answer(index, ms(latency));
+    }
+    assert_eq!(story(&group, me, 4), "bbbb", "all are cold, one is fast");
+    let busy: Vec<_> = (0..3).map(|_| InFlight::new(Arc::clone(&group.children[1]))).collect();
+    assert!(!story(&group, me, 20).contains('b'), "fast, but hot");
+    drop(busy);
+    let failed = InFlight::new(Arc::clone(&group.children[1]));
+    group.observe_choice(&failed, Outcome::Answered(503), Duration::ZERO, at(3));
+    drop(failed);
+    assert!(!story(&group, me, 20).contains('b'), "fast at failing");
 }

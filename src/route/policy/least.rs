@@ -41,7 +41,7 @@ pub(super) struct Load {
 
 impl Load {
     pub(super) fn of(candidates: &Candidates<'_>, index: usize) -> Self {
-        let in_flight = u64::from(candidates.child(index).in_flight()) + 1;
+        let in_flight = u64::from(candidates.child(index).load()) + 1;
         Self { in_flight, weight: candidates.weight(index).into() }
     }
 

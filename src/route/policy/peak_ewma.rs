@@ -9,7 +9,7 @@ pub(super) fn pick(candidates: &Candidates<'_>, me: &mut Chooser) -> usize {
     let (one, other) = candidates.two(me);
     let cost = |index| {
         let child = candidates.child(index);
-        child.latency.cost(child.in_flight(), candidates.now) / f64::from(candidates.weight(index))
+        child.latency.cost(child.load(), candidates.now) / f64::from(candidates.weight(index))
     };
     if cost(other) < cost(one) { other } else { one }
 }
