@@ -80,8 +80,8 @@ impl World {
             let mut settled = true;
             assert!(begun.elapsed() < PATIENCE, "{}: the children do not come together: {seen:#?}", self.story);
             seen.clear();
-            for child in 0..NAMES.len() {
-                let status = self.proxy.child(NAMES[child]);
+            for (child, name) in NAMES.iter().enumerate() {
+                let status = self.proxy.child(name);
                 let state = status["state"].as_str().unwrap_or_default();
                 assert_ne!(state, "diverged", "{}: by no fault of its own: {status:#}", self.story);
                 if let Some(sequence) = status["doubt"].as_u64() {

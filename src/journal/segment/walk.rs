@@ -93,6 +93,7 @@ pub(super) fn next_frame(file: &dyn File, salt: u64, position: u64) -> io::Resul
 /// that is not zero.
 fn scan(file: &dyn File, position: u64, mut on_header: impl FnMut(&FrameHeader) -> bool) -> io::Result<u64> {
     const PIECE: usize = 64 * 1024;
+    static ZEROS: [u8; PIECE + FRAME_HEADER_BYTES] = [0; PIECE + FRAME_HEADER_BYTES];
     let mut used_end = 0;
     // The end of the piece before stays at the front, so that a header across two pieces is seen.
     let mut held: Vec<u8> = Vec::with_capacity(PIECE + FRAME_HEADER_BYTES);
@@ -102,12 +103,17 @@ fn scan(file: &dyn File, position: u64, mut on_header: impl FnMut(&FrameHeader) 
         held.resize(kept + PIECE, 0);
         let read = read_full(file, &mut held[kept..], at + kept as u64)?;
         held.truncate(kept + read);
-        if let Some(last) = held.iter().rposition(|octet| *octet != 0) {
+        // Most of a segment that has just begun: compared whole, for a start should not take a second over it.
+        let is_blank = held == ZEROS[..held.len()];
+        if is_blank {
+            // Nothing begins here but what might at the very end.
+        } else if let Some(last) = held.iter().rposition(|octet| *octet != 0) {
             used_end = at + last as u64 + 1;
         }
         let mut offset = 0;
         while let Some(octets) = held[offset..].first_chunk::<FRAME_HEADER_BYTES>() {
-            if let Ok(header) = FrameHeader::decode(octets)
+            if !is_blank
+                && let Ok(header) = FrameHeader::decode(octets)
                 && header.position == at + offset as u64
                 && !on_header(&header)
             {
