@@ -27,6 +27,8 @@ struct Kept {
     exceptions: Vec<(u64, Verdict)>,
     slots: Vec<Slot>,
     failed: bool,
+    /// The last life ended with the power.
+    was_cut: bool,
     /// How the next commit fails: the batch is on record all the same, or not.
     fails: Option<bool>,
     full: bool,
@@ -83,6 +85,19 @@ impl Model {
 
     pub(super) fn last(&self) -> u64 {
         self.kept().last()
+    }
+
+    /// The oldest change that is left, or the next.
+    pub(super) fn oldest(&self) -> u64 {
+        self.kept().released + 1
+    }
+
+    pub(super) fn end_life(&self, power_cut: bool) {
+        self.kept().was_cut = power_cut;
+    }
+
+    pub(super) fn was_cut(&self) -> bool {
+        self.kept().was_cut
     }
 
     /// The next commit fails; its batch is on record all the same, or not.

@@ -150,3 +150,21 @@ fn one_that_leaves_or_comes_while_they_get_ready_ends_that() {
     let _ = sequencer.step(at_ms(3));
     assert!(live.ticket().is_none() && live.missing().contains(2), "{live:?}");
 }
+
+#[test]
+fn a_child_that_is_found_overrun_is_waited_for_no_longer() {
+    let (group, mut sequencer, mut lanes) = world(Like { slots: 4, ..Like::default() });
+    for ms in 2..6 {
+        let (_change, _waiting) = publish(&group, &mut sequencer, Idempotent, at_ms(ms));
+        lanes[..2].iter_mut().for_each(|lane| answer(lane, ms));
+    }
+    let (last, _waiting) = publish(&group, &mut sequencer, Idempotent, at_ms(6));
+    assert!(last.ticket().is_none(), "it would push out what the third child has yet to get");
+    let _ = sequencer.step(at_ms(10_000));
+    lanes[..2].iter_mut().for_each(|lane| answer(lane, 10_000));
+    assert!(last.awaits(2) && last.ended(2).is_none());
+    // One look is all that it takes: nothing else may come that wakes the lane.
+    assert!(matches!(next_but_probes(&mut lanes[2], true, at_ms(10_000)), Do::Wait { .. }));
+    assert_eq!(group.table().children[2].standing(), Standing::NeedsReseed);
+    assert!(matches!(last.ended(2), Some((End::Queued, _))), "{last:?}");
+}

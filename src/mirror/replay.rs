@@ -250,6 +250,11 @@ impl Lane {
         if let Some(send) = self.start_change(now) {
             return send;
         }
+        if self.standing != Standing::Live && self.scan < self.group.ring.head() {
+            // That it is not live any more has come out in this look, and clients wait for it: nothing else may come that
+            // makes the lane look again.
+            return self.next(now);
+        }
         Do::Wait { until: self.wait_until(now) }
     }
 
