@@ -76,7 +76,8 @@ impl World {
             return;
         }
         for child in self.group.table().occupied() {
-            let is_owed = child.standing() != Standing::NeedsReseed;
+            // Diverged ends by an attach only.
+            let is_owed = matches!(child.standing(), Standing::Live | Standing::Replaying);
             let next = child.applied() + 1;
             assert!(
                 !is_owed || next >= oldest,
