@@ -48,7 +48,7 @@ mod replay;
 mod ring;
 mod sequencer;
 #[cfg(test)]
-mod simulation;
+pub(crate) mod simulation;
 #[cfg(test)]
 mod testing;
 mod verdicts;
@@ -388,6 +388,10 @@ impl MirrorGroup {
             Decision::Partial => change.agreed() == Some(Class::Success),
             _ => false,
         };
+        if is_told_success && self.failed().is_some() {
+            // That a child has it may not be on record: after a restart others would be read that lack it.
+            return Decision::Unknown;
+        }
         if is_told_success {
             self.table.shared.raise_floor(ticket.sequence);
         }

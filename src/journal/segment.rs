@@ -405,3 +405,5 @@ fn clear(disk: &dyn Disk, useless: &[String], tail: Option<&Tail>) -> Result<(),
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;

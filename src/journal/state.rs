@@ -126,7 +126,8 @@ impl State {
                     return Err(AHEAD);
                 }
                 let Some(child) = self.child(*child)? else { return Ok(()) };
-                let confirmed = (child.attached, *from);
+                // Of one that came back under its name the record may know more.
+                let confirmed = (child.attached, child.applied.max(*from));
                 // What it had been told when it was told last; the operator's word ends that.
                 *child = Known { applied: *at, attached: *at, ..Known::default() };
                 self.keep(confirmed);

@@ -20,6 +20,7 @@ use crate::sync::Arc;
 #[derive(Debug, Default)]
 struct Kept {
     changes: Vec<Stored>,
+    marks: Vec<Mark>,
     /// Changes up to here are gone.
     released: u64,
     children: Vec<ResumedChild>,
@@ -27,9 +28,13 @@ struct Kept {
     exceptions: Vec<(u64, Verdict)>,
     slots: Vec<Slot>,
     failed: bool,
+    /// The last life ended with the power.
+    was_cut: bool,
     /// How the next commit fails: the batch is on record all the same, or not.
     fails: Option<bool>,
     full: bool,
+    /// Slots cannot be written.
+    slots_fail: bool,
 }
 
 /// A handle on it; all of them are one journal.
@@ -85,9 +90,32 @@ impl Model {
         self.kept().last()
     }
 
+    /// The oldest change that is left, or the next.
+    pub(super) fn oldest(&self) -> u64 {
+        self.kept().released + 1
+    }
+
+    pub(super) fn end_life(&self, power_cut: bool) {
+        self.kept().was_cut = power_cut;
+    }
+
+    pub(super) fn was_cut(&self) -> bool {
+        self.kept().was_cut
+    }
+
     /// The next commit fails; its batch is on record all the same, or not.
     pub(super) fn fail_next(&self, on_record: bool) {
         self.kept().fails = Some(on_record);
+    }
+
+    /// All marks so far.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        self.kept().marks.clone()
+    }
+
+    /// No slot can be written from now on.
+    pub(super) fn fail_slots(&self) {
+        self.kept().slots_fail = true;
     }
 
     /// There is no room for changes, or there is again.
@@ -166,6 +194,7 @@ impl Journal for Model {
         let fails = kept.fails.take();
         if fails != Some(false) {
             marks.iter().for_each(|mark| kept.fold(mark));
+            kept.marks.extend_from_slice(marks);
             changes.iter().for_each(|change| kept.put(change));
         }
         if fails.is_some() {
@@ -199,6 +228,9 @@ impl Slots for Model {
     fn put(&self, child: usize, slot: Slot, _: bool) -> Result<(), JournalFailed> {
         let mut kept = self.kept();
         assert!(slot.begun <= kept.last(), "no child is sent what is not on record");
+        if kept.slots_fail {
+            return Err(JournalFailed { why: "the test says so".to_owned() });
+        }
         kept.slots[child] = slot;
         Ok(())
     }

@@ -1,6 +1,10 @@
 //! Children that come and go, as lanes and the sequencer see them.
 
-use super::testing::{Bell, Like, at_ms, change, group, lane, live_change_with, next_but_probes, publish};
+use super::durable::Mark;
+use super::model::Model;
+use super::testing::{
+    Bell, Like, at_ms, change, group, group_from, kept_by, lane, live_change_with, next_but_probes, publish,
+};
 use super::*;
 use crate::action::UnknownOutcome::{Idempotent, Once};
 use crate::route::{Identity, Shown, Standing};
@@ -149,4 +153,66 @@ fn one_that_leaves_or_comes_while_they_get_ready_ends_that() {
     group.table().occupy(2, newcomer("d"), Vec::new(), 100, at_ms(3));
     let _ = sequencer.step(at_ms(3));
     assert!(live.ticket().is_none() && live.missing().contains(2), "{live:?}");
+}
+
+#[test]
+fn a_child_that_is_found_overrun_is_waited_for_no_longer() {
+    let (group, mut sequencer, mut lanes) = world(Like { slots: 4, ..Like::default() });
+    for ms in 2..6 {
+        let (_change, _waiting) = publish(&group, &mut sequencer, Idempotent, at_ms(ms));
+        lanes[..2].iter_mut().for_each(|lane| answer(lane, ms));
+    }
+    let (last, _waiting) = publish(&group, &mut sequencer, Idempotent, at_ms(6));
+    assert!(last.ticket().is_none(), "it would push out what the third child has yet to get");
+    let _ = sequencer.step(at_ms(10_000));
+    lanes[..2].iter_mut().for_each(|lane| answer(lane, 10_000));
+    assert!(last.awaits(2) && last.ended(2).is_none());
+    // One look is all that it takes: nothing else may come that wakes the lane.
+    assert!(matches!(next_but_probes(&mut lanes[2], true, at_ms(10_000)), Do::Wait { .. }));
+    assert_eq!(group.table().children[2].standing(), Standing::NeedsReseed);
+    assert!(matches!(last.ended(2), Some((End::Queued, _))), "{last:?}");
+}
+
+#[test]
+fn nobody_is_told_of_what_a_child_confirmed_and_could_not_be_written_down() {
+    let model = Model::new(3);
+    let durable = kept_by(&model, false, Arc::new(Bell::default()));
+    let (group, mut sequencer) = group_from(Like::default(), Arc::new(Bell::default()), Some(durable));
+    let mut lanes: Vec<_> = (0..3).map(|child| lane(&group, child)).collect();
+    let _ = sequencer.step(at_ms(1));
+    let (change, _waiting) = publish(&group, &mut sequencer, Idempotent, at_ms(2));
+    for lane in &mut lanes {
+        assert!(matches!(next_but_probes(lane, true, at_ms(2)), Do::SendChange { .. }));
+        lane.on_sent(at_ms(2));
+    }
+    model.fail_slots();
+    lanes.iter_mut().for_each(|lane| lane.on_answered(at_ms(3), 200, None));
+    // It would be told of, and after a restart a child that is in doubt about it would be read.
+    assert_eq!(group.decide(&change, at_ms(3)), Decision::Unknown);
+    assert_eq!((group.table().shared.floor(), group.table().children[0].applied()), (0, 0));
+    assert_eq!(model.resume(false).acknowledged, 0);
+}
+
+#[test]
+fn whoever_comes_while_we_run_is_on_record_as_nobody_that_was_there() {
+    let model = Model::new(3);
+    let durable = kept_by(&model, false, Arc::new(Bell::default()));
+    let (group, mut sequencer) = group_from(Like::default(), Arc::new(Bell::default()), Some(durable));
+    let mut lanes: Vec<_> = (0..3).map(|child| lane(&group, child)).collect();
+    let _ = sequencer.step(at_ms(1));
+    let (_change, _waiting) = publish(&group, &mut sequencer, Idempotent, at_ms(2));
+    lanes.iter_mut().for_each(|lane| answer(lane, 2));
+    group.table().vacate(2, at_ms(3));
+    let _ = (lanes[2].next(at_ms(3)), sequencer.step(at_ms(3)));
+    group.table().occupy(2, newcomer("d"), Vec::new(), 100, at_ms(4));
+    let _ = (lanes[2].next(at_ms(4)), sequencer.step(at_ms(4)));
+    let said = model.marks();
+    let comes = said.iter().rposition(|mark| matches!(mark, Mark::Members(names) if &*names[2] == "d"));
+    let after = &said[comes.expect("its name is on record")..];
+    let needs = |mark: &Mark| matches!(mark, Mark::Standing { child: 2, standing: Standing::NeedsReseed, .. });
+    assert!(after.iter().any(needs), "the name may be known, and say something else: {after:?}");
+    // Where the one before was current, the attach is on record all the same.
+    group.attach(2);
+    let _ = (lanes[2].next(at_ms(5)), sequencer.step(at_ms(5)));
+    assert!(model.marks().contains(&Mark::Attach { child: 2, from: 0, at: 1 }), "{:?}", model.marks());
 }

@@ -250,6 +250,11 @@ impl Lane {
         if let Some(send) = self.start_change(now) {
             return send;
         }
+        if self.standing != Standing::Live && self.scan < self.group.ring.head() {
+            // That it is not live any more has come out in this look, and clients wait for it: nothing else may come that
+            // makes the lane look again.
+            return self.next(now);
+        }
         Do::Wait { until: self.wait_until(now) }
     }
 
@@ -300,9 +305,10 @@ impl Lane {
     /// The child has carried out, or rightly refused, everything up to `sequence`. Written down before anybody can be
     /// told: what a client knows is in doubt at no child that it knows it of.
     fn confirm(&mut self, sequence: u64) {
-        // One that could not be written down is in doubt after a restart, which is the truth.
-        let _ = self.write_slot(Slot { applied: sequence, begun: sequence.max(self.begun) }, false);
-        self.group.confirm(self.child, sequence);
+        // One that could not be written down is in doubt after a restart, which is the truth; nobody is shown it until then.
+        if self.write_slot(Slot { applied: sequence, begun: sequence.max(self.begun) }, false) {
+            self.group.confirm(self.child, sequence);
+        }
     }
 
     fn write_slot(&mut self, slot: Slot, once: bool) -> bool {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::action::UnknownOutcome;
 use crate::probe::Failure;
-use crate::route::{Policy, testing};
+use crate::route::{GroupTable, Policy, testing};
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::time::Time;
 
@@ -65,8 +65,19 @@ pub(super) fn group_from(
     sequencer: Arc<dyn Wake>,
     durable: Option<Durable>,
 ) -> (Arc<MirrorGroup>, Sequencer) {
+    let table = testing::group(Policy::RoundRobin, &vec![100; like.children]);
+    group_on(Arc::new(table), like, sequencer, durable)
+}
+
+/// The same, with these children.
+pub(super) fn group_on(
+    table: Arc<GroupTable>,
+    like: Like,
+    sequencer: Arc<dyn Wake>,
+    durable: Option<Durable>,
+) -> (Arc<MirrorGroup>, Sequencer) {
     MirrorGroup::new(Setup {
-        table: Arc::new(testing::group(Policy::RoundRobin, &vec![100; like.children])),
+        table,
         epoch: 1,
         level: like.level,
         deadline: Duration::from_secs(5),

@@ -14,11 +14,16 @@ pub(crate) fn group(policy: Policy, weights: &[u32]) -> GroupTable {
         let name = ('a'..='z').nth(index).map_or_else(|| format!("c{index}"), String::from);
         Arc::new(Child::new(&name, index, "127.0.0.1:80", *weight, None))
     };
+    group_of(policy, weights.iter().enumerate().map(child).collect())
+}
+
+/// A group of these children.
+pub(crate) fn group_of(policy: Policy, children: Vec<Arc<Child>>) -> GroupTable {
     let second = Duration::from_secs(1);
     GroupTable {
         name: "g".into(),
         index: 0,
-        children: weights.iter().enumerate().map(child).collect(),
+        children,
         policy,
         rules: Arc::new(Rules::new(Dialect::Http, RuleSet::Http, Vec::new(), Class::Change).expect("a built-in set")),
         probe: probe::Options { jitter_percent: 0, ..probe::Options::default() },

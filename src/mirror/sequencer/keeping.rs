@@ -12,7 +12,7 @@ use crate::limits::{ACCOUNT_PAUSE, MARKS_PAUSE, RETENTION_LOOK, VERDICTS_MAX};
 use crate::mirror::account::Accountant;
 use crate::mirror::durable::{Journal, Mark, Verdict};
 use crate::mirror::{Change, Class, MirrorGroup, OnFull, Retention};
-use crate::route::{Child, Standing};
+use crate::route::{Child, ChildSet, Standing};
 use crate::sync::{Arc, Ordering};
 use crate::time::{self, Time};
 
@@ -21,7 +21,13 @@ pub(super) struct Keeper {
     journal: Box<dyn Journal>,
     retention: Retention,
     applied: Vec<u64>,
-    standing: Vec<Standing>,
+    /// `None` of whoever has just come.
+    standing: Vec<Option<Standing>>,
+    /// The members on record, by name; empty where nobody stands.
+    members: Vec<Box<str>>,
+    /// Who came while we run, and was not attached since: the record knows nothing that it has confirmed, whatever was
+    /// confirmed in its place before.
+    came: ChildSet,
     /// [`GroupTable::moves`](crate::route::GroupTable::moves) as of the members on record.
     moves: u64,
     /// What the start has to put on record.
@@ -56,7 +62,9 @@ impl Keeper {
             journal,
             retention,
             applied: children.iter().map(|child| child.applied()).collect(),
-            standing: children.iter().map(|child| on_record(child.standing())).collect(),
+            standing: children.iter().map(|child| Some(on_record(child.standing()))).collect(),
+            members: group.table.members(),
+            came: ChildSet::new(),
             moves: group.table.moves(),
             first,
             waiting_bytes: 0,
@@ -137,22 +145,37 @@ impl Keeper {
         }
         let moves = group.table.moves();
         if moves != std::mem::replace(&mut self.moves, moves) {
-            // Before what is said of whoever has come.
-            batch.marks.push(Mark::Members(group.table.members()));
+            // How far they had come who leave; and all of it before what is said of whoever has come.
+            batch.marks.extend(self.collect_moved(group));
+            batch.marks.push(Mark::Members(self.note_members(group)));
         }
         for child in &group.table.children {
             let index = child.index;
             if let Some(attached) = group.posts[index].attached.swap(None) {
-                batch.note_attach(group, index, *attached);
+                batch.note_attach(group, index, *attached, self.came.contains(index));
+                self.came.remove(index);
             }
             let standing = on_record(child.standing());
-            if standing != self.standing[index] {
-                self.standing[index] = standing;
+            if self.standing[index].replace(standing) != Some(standing) {
                 let why = child.why().text.into_owned();
                 batch.marks.push(Mark::Standing { child: index, standing, why });
             }
         }
         batch
+    }
+
+    /// Who stands where now. Of whoever has come the standing is on record from the first: the name may be known, and
+    /// say something else.
+    fn note_members(&mut self, group: &MirrorGroup) -> Vec<Box<str>> {
+        let members = group.table.members();
+        for (index, name) in members.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            if *name != self.members[index] {
+                self.standing[index] = None;
+                self.came.insert(index);
+            }
+        }
+        self.members.clone_from(&members);
+        members
     }
 
     /// Which children have moved since that was last on record. They count as recorded from here on.
@@ -173,7 +196,8 @@ impl Keeper {
 
     /// Lets go what no child needs any more, as far as that is on record.
     fn release(&mut self, group: &MirrorGroup) {
-        let pins = self.standing.iter().zip(&self.applied).filter(|(standing, _)| **standing != Standing::NeedsReseed);
+        let pins =
+            self.standing.iter().zip(&self.applied).filter(|(standing, _)| **standing != Some(Standing::NeedsReseed));
         let through = pins.map(|(_, applied)| *applied).min().unwrap_or_else(|| group.last_sequence());
         if through <= self.released {
             return;
@@ -209,11 +233,14 @@ impl Batch {
         self.outcomes.push(change);
     }
 
-    fn note_attach(&mut self, group: &MirrorGroup, child: usize, (from, at): (u64, u64)) {
+    fn note_attach(&mut self, group: &MirrorGroup, child: usize, (from, at): (u64, u64), is_new: bool) {
+        if from != at
+            && let Some(past) = &group.past
+        {
+            past.verdicts().attach(child, from, at);
+        }
+        let from = if is_new { 0 } else { from };
         if from != at {
-            if let Some(past) = &group.past {
-                past.verdicts().attach(child, from, at);
-            }
             self.marks.push(Mark::Attach { child, from, at });
         }
         self.attaches.push((child, group.posts[child].attaches.load(Ordering::Relaxed)));

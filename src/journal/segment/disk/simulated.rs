@@ -28,7 +28,7 @@ pub(crate) enum Op {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     Error(io::ErrorKind),
-    /// Half of what was to be written.
+    /// About half of what was to be written.
     Short,
 }
 
@@ -188,6 +188,17 @@ impl Simulated {
 
     pub(crate) fn set_space(&self, bytes: u64) {
         self.lock_world().space = bytes;
+    }
+
+    /// Octets of all files that have a name.
+    pub(crate) fn used(&self) -> u64 {
+        self.lock_world().used()
+    }
+
+    /// The wall clock is set, by so many milliseconds.
+    pub(crate) fn jump_clock(&self, ms: i64) {
+        let mut world = self.lock_world();
+        world.unix_ms = world.unix_ms.saturating_add_signed(ms);
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -393,7 +404,8 @@ impl File for Handle {
     fn write_at(&self, octets: &[u8], position: u64) -> io::Result<usize> {
         let mut world = self.world()?;
         let taken = match world.begin(Op::Write)? {
-            Some(Fault::Short) => octets.len() / 2,
+            // Like a power cut, it ends between sectors.
+            Some(Fault::Short) => (octets.len() / 2).saturating_sub((position as usize + octets.len() / 2) % 512),
             _ => octets.len(),
         };
         let content = &mut world.files[self.id];
