@@ -308,9 +308,9 @@ impl World {
             self.toys.swap(one, other);
             self.seen.reordered += usize::from(one != other);
         }
-        for child in 0..members.len() {
-            if members[child].is_empty() && self.random.chance(60) {
-                members[child] = self.newcomer(child);
+        for (child, name) in members.iter_mut().enumerate() {
+            if name.is_empty() && self.random.chance(60) {
+                *name = self.newcomer(child);
             }
         }
         members
@@ -844,11 +844,12 @@ impl World {
 
 /// The children as they are configured.
 fn table_of(names: &[Box<str>]) -> Arc<crate::route::GroupTable> {
-    let child = |(index, name): (usize, &Box<str>)| {
-        let vacant = || Child::vacant(index);
-        Arc::new(if name.is_empty() { vacant() } else { Child::new(name, index, "127.0.0.1:80", 100, None) })
+    let child = |index: usize| match &*names[index] {
+        "" => Child::vacant(index),
+        name => Child::new(name, index, "127.0.0.1:80", 100, None),
     };
-    Arc::new(testing::group_of(Policy::RoundRobin, names.iter().enumerate().map(child).collect()))
+    let children = (0..names.len()).map(|index| Arc::new(child(index))).collect();
+    Arc::new(testing::group_of(Policy::RoundRobin, children))
 }
 
 /// Tells the stories of these seeds, or of as many as `ANTIPHON_SEEDS` says. One in twenty is long.

@@ -239,7 +239,7 @@ fn a_post_that_every_child_lost_is_told_as_unknown() {
         for name in &NAMES[..2] {
             assert_eq!(world.proxy.child(name)["doubt"], 1, "`status` names the doubt");
             let said = world.proxy.command(&["status"]).stdout;
-            assert!(said.contains(&format!("in doubt about change 1: antiphon child resolve {name}")), "{said}");
+            assert!(said.contains(&format!("in doubt about change 1: `antiphon child resolve {name}")), "{said}");
             let ran = world.proxy.command(&["child", "resolve", name, "applied"]);
             assert!(ran.stdout.contains("carried it out"), "{ran:?}");
         }
