@@ -127,6 +127,7 @@ async fn serve(mut config: Config, source: ConfigSource) -> Result<(), StartErro
 async fn open_book(config: &mut Config) -> Result<Arc<Book>, StartError> {
     let Some(state) = config.state.clone() else { return Ok(Book::forgetful(config)) };
     let home = Home::open(&state.directory).await?;
+    state::refuse_abandoned(&state.directory, &config.groups)?;
     let mut decisions = state::read_decisions(&state.directory)?;
     let filed = Filed::of(config);
     for line in decisions.apply(config) {

@@ -81,6 +81,28 @@ fn a_directory_that_cannot_be_used_is_told() {
     }
 }
 
+/// What a renamed group leaves behind: the new one would take all children for identical.
+#[test]
+fn a_journal_of_no_configured_group_refuses_the_start() {
+    let mut world = World::start(Driver::Epoll);
+    world.change();
+    world.proxy.kill();
+    let state = world.dir.join("antiphon");
+    fs::create_dir(state.join("notes")).expect("a directory");
+    fs::write(state.join("notes").join("readme"), "not a journal").expect("written");
+    let ran = world.proxy.command(&["check"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.text());
+    fs::rename(state.join("g"), state.join("before")).expect("renamed");
+    for verb in ["run", "check"] {
+        let ran = world.proxy.command(&[verb]);
+        assert_eq!(ran.code, Some(EXIT_CONFIG), "{verb}: {}", ran.text());
+        let parts = ["before: it is the journal of a group `before`", "name it `before` again", "out of"];
+        assert_says(&ran.stderr, &parts);
+    }
+    fs::rename(state.join("before"), state.join("g")).expect("renamed");
+    world.proxy.start_again(Until::Ready);
+}
+
 // === what was decided ===
 
 /// Four servers that speak ACI, of which three stand in the configuration; and where the front keeps its decisions.

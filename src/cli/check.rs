@@ -50,7 +50,7 @@ pub(super) fn run(path: &Path, requests: &[String], group: Option<&str>) -> Exit
         Err(code) => return code,
     };
     if requests.is_empty() {
-        let decisions = match decisions(&config) {
+        let decisions = match decisions(&config).and_then(|decisions| no_abandoned(&config).map(|()| decisions)) {
             Ok(decisions) => decisions,
             Err(code) => return code,
         };
@@ -98,6 +98,15 @@ pub(super) fn dump(path: &Path) -> ExitCode {
 fn decisions(config: &Config) -> Result<Decisions, ExitCode> {
     let Some(state) = &config.state else { return Ok(Decisions::default()) };
     state::read_decisions(&state.directory).map_err(|error| {
+        complain(error);
+        ExitCode::from(EXIT_CONFIG)
+    })
+}
+
+/// Is every journal in the state directory a configured group's? A start refuses otherwise.
+fn no_abandoned(config: &Config) -> Result<(), ExitCode> {
+    let Some(state) = &config.state else { return Ok(()) };
+    state::refuse_abandoned(&state.directory, &config.groups).map_err(|error| {
         complain(error);
         ExitCode::from(EXIT_CONFIG)
     })

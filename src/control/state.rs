@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use super::error::StartError;
-use crate::config::Decisions;
+use crate::config::{Decisions, Group};
 use crate::limits::{CONFIG_BYTES_MAX, STATE_LOCK_LOOKS_MAX, STATE_LOCK_PAUSE};
 
 /// The state directory, while it is ours.
@@ -51,6 +51,46 @@ pub fn read_decisions(directory: &Path) -> Result<Decisions, StartError> {
         Err(error) => return Err(refused(&path, &error)),
     }
     Decisions::parse(&text, &path.to_string_lossy()).map_err(|errors| StartError::Decisions { path, errors })
+}
+
+/// Refuses a journal in the directory that is no configured group's. Whoever names a group otherwise leaves its journal
+/// behind: the new one would take all children for identical, and children that lack changes would serve.
+///
+/// # Errors
+/// There is one, or the directory cannot be read.
+pub fn refuse_abandoned(directory: &Path, groups: &[Group]) -> Result<(), StartError> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|error| refused(directory, &error))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(|error| refused(directory, &error))?;
+        let (path, name) = (entry.path(), entry.file_name());
+        if groups.iter().any(|group| *group.name == *name) || !path.is_dir() {
+            continue;
+        }
+        if has_segments(&path).map_err(|error| refused(&path, &error))? {
+            let name = name.to_string_lossy();
+            let what = format!("it is the journal of a group `{name}`, and no group of that name is configured");
+            let hint = format!(
+                "if a group was renamed, name it `{name}` again: a journal that begins anew takes all children for \
+                 identical. If that is what they are now, or the group is gone, move the directory out of {}",
+                directory.display()
+            );
+            return Err(StartError::State { path, what, hint });
+        }
+    }
+    Ok(())
+}
+
+/// Does a directory look like a journal?
+fn has_segments(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        if Path::new(&entry?.file_name()).extension().is_some_and(|extension| extension == "segment") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Home {
