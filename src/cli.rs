@@ -4,7 +4,8 @@
 //! starting anything is in `cli/check.rs`.
 //!
 //! Exit codes: 0 done; 1 failed; 2 the command line is wrong; 78 the configuration is wrong, or a start was refused for
-//! a reason that the configuration can cure (`EX_CONFIG` of sysexits.h, so that a service manager does not try again).
+//! a reason that the configuration or the operator can cure (`EX_CONFIG` of sysexits.h, so that a service manager does
+//! not try again).
 
 mod check;
 mod dispatch;
@@ -38,7 +39,7 @@ Exit codes:
   0   done
   1   failed
   2   the command line is wrong
-  78  the configuration is wrong, or the start was refused for what the configuration can cure
+  78  the configuration is wrong, or the start was refused for what only it, or you, can cure
 
 Try `antiphon demo`: three mirrored servers behind one front, no configuration needed.";
 

@@ -214,6 +214,82 @@ fn a_restored_backup_is_refused_and_repaired() {
     assert_eq!(opened.resume.children[1].standing, Standing::Live);
 }
 
+/// What the start says of it, and that `verify` says the same.
+#[track_caller]
+fn assert_refused(directory: &Path, parts: &[&str]) {
+    let refusal = open(&options(directory)).err().expect("it is refused").to_string();
+    assert_says(&refusal, parts);
+    let said = verb(&["verify"], directory);
+    assert_eq!(said.code, Some(1), "{}", said.text());
+    let relative = refusal.replace("//", "/");
+    assert_says(&said.stdout.replace("//", "/"), &["the next start refuses it", &relative]);
+    assert!(!said.stdout.contains("no damage"), "{}", said.stdout);
+}
+
+fn truncate(path: &Path, bytes: u64) {
+    fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(bytes)).expect("cut short");
+}
+
+#[test]
+fn verify_finds_what_a_start_refuses() {
+    let gone = TempDir::new("journal-gone");
+    journal(gone.path());
+    for first in &segments(gone.path())[..2] {
+        fs::remove_file(first).expect("it was there");
+    }
+    assert_refused(gone.path(), &["child `b` has confirmed 10, but the oldest change on record is"]);
+    for bytes in [0, 3000] {
+        let short = TempDir::new("journal-short");
+        journal(short.path());
+        truncate(segments(short.path()).last().expect("a segment"), bytes);
+        assert_refused(short.path(), &["may have been sent what follows up to 30, but the record ends at 7:"]);
+    }
+}
+
+#[test]
+fn where_nothing_can_be_kept_another_journal_begins_in_which_every_child_needs_a_reseed() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 3] = [
+        ("a damaged header", |directory| damage(&segments(directory)[0], 20)),
+        ("all emptied", |directory| segments(directory).iter().for_each(|path| truncate(path, 0))),
+        ("all gone", |directory| {
+            for entry in fs::read_dir(directory.join("kv")).expect("a directory") {
+                let path = entry.expect("an entry").path();
+                if path.extension().is_some() {
+                    fs::remove_file(path).expect("it was there");
+                }
+            }
+        }),
+    ];
+    for (harm, harmed) in harms {
+        let directory = TempDir::new("journal-anew");
+        journal(directory.path());
+        harmed(directory.path());
+        assert_refused(directory.path(), &[]);
+        let said = verb(&["repair"], directory.path());
+        assert_eq!(said.code, Some(1), "{harm}: {}", said.text());
+        assert_says(&said.stdout, &["kept: nothing", "every child needs a reseed", "nothing has been changed"]);
+        assert_refused(directory.path(), &[]);
+
+        let said = verb(&["repair", "--yes"], directory.path());
+        assert_eq!(said.code, Some(0), "{harm}: {}", said.text());
+        assert_says(&said.stdout, &["what was cut is in", "-children", "attach a child whose data is good first"]);
+        for word in ["verify", "repair"] {
+            let said = verb(&[word], directory.path());
+            assert_eq!(said.code, Some(0), "{harm}: {}", said.text());
+        }
+        let mut opened = open(&options(directory.path())).expect("another journal");
+        assert!(opened.resume.last == 30 && opened.resume.epoch > 7, "{harm}: {:?}", opened.resume);
+        assert!(opened.resume.children.iter().all(|child| child.standing == Standing::NeedsReseed), "{harm}");
+        put(&mut opened, &[Mark::Attach { child: 0, from: 0, at: 30 }], &[change(31)]);
+        drop(opened);
+        let opened = open(&options(directory.path())).expect("it goes on");
+        let standings: Vec<Standing> = opened.resume.children.iter().map(|child| child.standing).collect();
+        assert_eq!(standings, [Standing::Live, Standing::NeedsReseed], "{harm}");
+        assert_eq!(read(&opened), [change(31)], "{harm}");
+    }
+}
+
 #[test]
 fn what_is_no_journal_is_said_so() {
     let directory = TempDir::new("journal-none");

@@ -103,6 +103,30 @@ fn a_journal_of_no_configured_group_refuses_the_start() {
     world.proxy.start_again(Until::Ready);
 }
 
+#[test]
+fn after_a_lost_journal_was_repaired_no_child_serves_until_one_is_attached() {
+    let mut world = World::start(Driver::Epoll);
+    world.change();
+    world.proxy.kill();
+    let group = world.dir.join("antiphon").join("g");
+    let file = fs::OpenOptions::new().write(true).open(group.join(format!("{:020}.segment", 1)));
+    file.and_then(|file| file.set_len(0)).expect("emptied");
+    let ran = world.proxy.command(&["run"]);
+    assert_eq!(ran.code, Some(EXIT_CONFIG), "{}", ran.text());
+    assert_says(&ran.stderr, &["there are no segments, but a child has come to", "antiphon journal repair"]);
+    let ran = antiphon(&["journal", "repair", "--yes", &group.to_string_lossy()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.text());
+    world.proxy.start_again(Until::Answering);
+    for child in ["a", "b", "c"] {
+        world.proxy.wait_child_state(child, "needs_reseed");
+    }
+    for child in ["b", "a", "c"] {
+        world.order(&["attach", child]);
+        world.proxy.wait_child_state(child, "up");
+        world.change();
+    }
+}
+
 // === what was decided ===
 
 /// Four servers that speak ACI, of which three stand in the configuration; and where the front keeps its decisions.

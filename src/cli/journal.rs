@@ -75,7 +75,7 @@ pub(super) fn run(args: &JournalArgs) -> ExitCode {
 fn verify(path: &Path) -> Result<ExitCode, OpenError> {
     let seen = inspect(&*directory(path)?, |_, _, _| {})?;
     say(&report(&seen));
-    Ok(if seen.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if seen.damage.is_empty() && seen.refusal.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What a walk has seen, for an operator.
@@ -112,7 +112,11 @@ fn report(seen: &Inspection) -> String {
     for damage in &seen.damage {
         _ = writeln!(out, "DAMAGED {}, octets {} to {}: {}", damage.path, damage.from, damage.to, damage.why);
     }
-    out.push_str(if seen.damage.is_empty() { "no damage\n" } else { "see `antiphon journal repair --help`\n" });
+    match &seen.refusal {
+        Some(refusal) => _ = writeln!(out, "the next start refuses it: {refusal}"),
+        None if seen.damage.is_empty() => out.push_str("no damage\n"),
+        None => out.push_str("see `antiphon journal repair --help`\n"),
+    }
     out
 }
 
@@ -202,7 +206,15 @@ fn repair_report(repair: &Repair, done: bool) -> String {
     if let Some(cut) = &repair.cut {
         _ = writeln!(out, "damaged: {}, octets {} to {}: {}", cut.path, cut.from, cut.to, cut.why);
     }
-    _ = writeln!(out, "kept: changes up to {}; epoch {} begins with {}", repair.kept, repair.epoch, repair.kept + 1);
+    let (kept, epoch, next) = (repair.kept, repair.epoch, repair.kept + 1);
+    if repair.anew {
+        _ = writeln!(
+            out,
+            "kept: nothing; another journal begins, epoch {epoch} with change {next}, and every child needs a reseed"
+        );
+    } else {
+        _ = writeln!(out, "kept: changes up to {kept}; epoch {epoch} begins with {next}");
+    }
     if repair.last_seen > repair.kept {
         _ = writeln!(out, "cut: changes {} to {}", repair.kept + 1, repair.last_seen);
     }
@@ -212,7 +224,10 @@ fn repair_report(repair: &Repair, done: bool) -> String {
     for path in &repair.moved {
         _ = writeln!(out, "what was cut is in {path}");
     }
-    out.push_str(if done {
+    out.push_str(if done && repair.anew {
+        "done; after the start attach a child whose data is good first (`antiphon child attach`), then make the others \
+         identical to it and attach them\n"
+    } else if done {
         "done; after the start make such children identical and attach them (`antiphon child attach`)\n"
     } else {
         "nothing has been changed: stop antiphon and say --yes to do this\n"

@@ -92,9 +92,14 @@ impl StartError {
         Self::Bind { address, error, hint }
     }
 
-    /// Can a line of the configuration cure it? Then the exit code is 78 (EX_CONFIG).
+    /// Can a line of the configuration cure it, or only the operator? Then the exit code is 78 (EX_CONFIG): to try again
+    /// is no use.
     #[must_use]
     pub const fn is_configuration(&self) -> bool {
+        // What the system said of a file may pass, and so does another process.
+        if let Self::Journal { error, .. } = self {
+            return !matches!(error, OpenError::Io { .. } | OpenError::Locked { .. });
+        }
         matches!(
             self,
             Self::Bind { .. }

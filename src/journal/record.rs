@@ -39,6 +39,8 @@
 //! 186     zeros to 512                        8     by kind
 //! ```
 //!
+//! Group and mode are empty where a repair began the journal and no header was left to tell them: then any will do.
+//!
 //! A CRC is CRC-32C (Castagnoli). *Salted*: the eight octets of the segment's salt come first. So no frame of another
 //! segment, and none that a client has put into a body, is ever taken for one of this segment.
 //!

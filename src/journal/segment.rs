@@ -28,7 +28,7 @@ use self::disk::directory::Directory;
 use self::disk::{Disk, rewrite, zero};
 use self::recover::{Found, Tail, io_error, recover};
 use self::shared::Shared;
-use self::slots::{SlotFile, name_hash};
+use self::slots::{SlotFile, Told, name_hash};
 use self::supply::Supply;
 use self::writer::{Head, Identity};
 use super::record::Previous;
@@ -96,7 +96,7 @@ pub enum OpenError {
     /// The file system is none that keeps its word.
     #[error(
         "{path} is on {kind}, which loses what was synced or cannot say: choose a directory on a local disk, or set \
-         `force` if that is meant"
+         `any_file_system = true` in [state] if that is meant"
     )]
     FileSystem {
         /// The directory.
@@ -183,9 +183,12 @@ pub fn open_on(options: &Options, disk: Arc<dyn Disk>, threaded: bool) -> Result
         _ => io_error(&*disk, "lock", error),
     })?;
     let Found { segments, tail, useless, next_ordinal } = recover(&*disk, &options.group, &options.mode)?;
+    let told = slots::read(&*disk).map_err(|error| io_error(&*disk, slots::NAME, error))?;
     let start = match &tail {
-        Some(tail) => Start::of(options, &*disk, &tail.state, segments.front().map_or(1, |it| it.first_sequence))?,
-        None => Start::first(options, &*disk)?,
+        Some(tail) => {
+            Start::of(options, &*disk, &told, &tail.state, segments.front().map_or(1, |it| it.first_sequence))?
+        }
+        None => Start::first(options, &*disk, &told)?,
     };
     // Until here nothing was changed.
     clear(&*disk, &useless, tail.as_ref())?;
@@ -249,8 +252,7 @@ struct Start {
 
 impl Start {
     /// Of a journal that begins. Children that had come further belonged to one that is gone.
-    fn first(options: &Options, disk: &dyn Disk) -> Result<Self, OpenError> {
-        let told = slots::read(disk).map_err(|error| io_error(disk, slots::NAME, error))?;
+    fn first(options: &Options, disk: &dyn Disk, told: &[Told]) -> Result<Self, OpenError> {
         if let Some(slot) = told.iter().find(|slot| slot.slot.begun > 0) {
             let why = format!("there are no segments, but a child has come to {}:{}", slot.epoch, slot.slot.applied);
             return Err(OpenError::Behind { path: disk.path(""), why });
@@ -267,7 +269,7 @@ impl Start {
     }
 
     /// Of a journal whose records amount to `state`.
-    fn of(options: &Options, disk: &dyn Disk, state: &State, oldest: u64) -> Result<Self, OpenError> {
+    fn of(options: &Options, disk: &dyn Disk, told: &[Told], state: &State, oldest: u64) -> Result<Self, OpenError> {
         let behind = |why: String| OpenError::Behind { path: disk.path(""), why };
         if !options.children.iter().any(|name| state.children.contains_key(name)) && !state.children.is_empty() {
             let known: Vec<&str> = state.members.iter().map(|name| &**name).collect();
@@ -278,7 +280,6 @@ impl Start {
             );
             return Err(OpenError::Foreign { path: disk.path(""), why });
         }
-        let told = slots::read(disk).map_err(|error| io_error(disk, slots::NAME, error))?;
         let boot_id = disk.boot_id();
         let mut moved = Vec::new();
         for (place, name) in state.members.iter().enumerate() {
@@ -336,7 +337,7 @@ impl Start {
             let own = told.iter().filter(|slot| slot.name_hash == name_hash(name) && slot.epoch == state.epoch);
             let slot = own.max_by_key(|slot| (slot.slot.applied, slot.slot.begun));
             let on_record = state.children.get(name).map_or(0, |known| known.applied);
-            let is_whole = |slot: &&slots::Told| {
+            let is_whole = |slot: &&Told| {
                 let same_boot = slot.boot_id == boot_id && boot_id != [0; 16];
                 was_member && (slot.is_synced || same_boot) && slot.slot.applied >= on_record
             };

@@ -6,13 +6,13 @@
 use std::io;
 use std::path::Path;
 
-use super::OpenError;
 use super::disk::directory::Directory;
 use super::disk::{Disk, File};
-use super::recover::{check_unused, io_error};
+use super::recover::{Found, check_unused, io_error, recover};
 use super::shared::{file_name, ordinal_of};
 use super::slots::{self, Told};
 use super::walk::{NoFrame, behind, frame_header, frame_records, next_frame, segment_header};
+use super::{OpenError, Options, Start};
 use crate::journal::record::{FrameHeader, PAYLOAD_BROKEN, Record, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::journal::state::State;
 use crate::sync::Arc;
@@ -32,6 +32,8 @@ pub struct Inspection {
     pub state: Option<State>,
     /// The last change that can be read, be it behind damage.
     pub last_seen: u64,
+    /// Why the next start refuses it, if it does, for any configuration.
+    pub refusal: Option<OpenError>,
     pub(super) slots: Vec<Told>,
 }
 
@@ -72,7 +74,9 @@ pub struct Damage {
 pub fn directory(path: &Path) -> Result<Arc<dyn Disk>, OpenError> {
     let named = |error| OpenError::Io { path: path.display().to_string(), error };
     let directory = Directory::existing(path.to_owned()).map_err(named)?;
-    if !directory.list().map_err(named)?.iter().any(|name| ordinal_of(name).is_some()) {
+    // The slots alone: all segments are gone.
+    let is_ours = |name: &String| ordinal_of(name).is_some() || name == slots::NAME;
+    if !directory.list().map_err(named)?.iter().any(is_ours) {
         let error = io::Error::new(io::ErrorKind::NotFound, "there is no journal here (it would be DIRECTORY/GROUP)");
         return Err(named(error));
     }
@@ -87,7 +91,9 @@ pub fn inspect(
     disk: &dyn Disk,
     mut on_frame: impl FnMut(&SegmentHeader, &FrameHeader, &[Record]),
 ) -> Result<Inspection, OpenError> {
-    let mut seen = Inspection::default();
+    // The slots first: a running antiphon writes a slot when what it speaks of is on record.
+    let told = slots::read(disk).map_err(|error| io_error(disk, slots::NAME, error))?;
+    let mut seen = Inspection { slots: told, ..Inspection::default() };
     let names = disk.list().map_err(|error| io_error(disk, "", error))?;
     let mut ordinals: Vec<u64> = names.iter().filter_map(|name| ordinal_of(name)).collect();
     ordinals.sort_unstable();
@@ -115,11 +121,30 @@ pub fn inspect(
             Err(bad) => seen.damaged(disk, *ordinal, 0, SEGMENT_HEADER_BYTES as u64, bad.0),
         }
     }
-    seen.slots = slots::read(disk).map_err(|error| io_error(disk, slots::NAME, error))?;
+    seen.refusal = start(disk, &seen).err();
     Ok(seen)
 }
 
+/// Looks as a start does, whose configuration is the one on record.
+fn start(disk: &dyn Disk, seen: &Inspection) -> Result<(), OpenError> {
+    let (group, mode) = seen.identity();
+    let Found { segments, tail, .. } = recover(disk, &group, &mode)?;
+    let mut options = Options::new(disk.path("").into(), &group, &mode, Vec::new());
+    let Some(tail) = tail else {
+        return Start::first(&options, disk, &seen.slots).map(drop);
+    };
+    options.children.clone_from(&tail.state.members);
+    let oldest = segments.front().map_or(1, |segment| segment.first_sequence);
+    Start::of(&options, disk, &seen.slots, &tail.state, oldest).map(drop)
+}
+
 impl Inspection {
+    /// Which group's it is, and what its changes are written in; empty if no header can be read.
+    pub(super) fn identity(&self) -> (Box<str>, Box<str>) {
+        let last = self.segments.last().map(|segment| &segment.header);
+        last.map(|header| (header.group.clone(), header.mode.clone())).unwrap_or_default()
+    }
+
     /// One segment.
     fn walk(
         &mut self,

@@ -217,12 +217,13 @@ fn check_identity(
     group: &str,
     mode: &str,
 ) -> Result<(), OpenError> {
-    if *header.group != *group {
+    // A journal that a repair began although no header could be read says neither.
+    if !header.group.is_empty() && *header.group != *group {
         let why =
             format!("it belongs to the group `{}`, not to `{group}`; give each group its own directory", header.group);
         return Err(foreign(disk, name, &why));
     }
-    if *header.mode != *mode {
+    if !header.mode.is_empty() && *header.mode != *mode {
         let why = format!(
             "its changes are in the dialect `{}`, and the group is configured with `{mode}`: configure `{}` again, or \
              move the directory away and reseed the children",

@@ -2,7 +2,8 @@
 //!
 //! What is kept is the record before the first damage: a sequence behind a hole means nothing. What is cut is moved into
 //! files of its own first. The epoch rises, so that no sequence means two things, and a child that is not known to have
-//! stopped where the kept record ends needs a reseed.
+//! stopped where the kept record ends needs a reseed. Where nothing can be kept, another journal begins that knows no
+//! child: each that comes is new to it, and needs a reseed.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,9 @@ use super::supply::Supply;
 use super::walk::behind;
 use super::writer::{Head, Identity, Writer};
 use super::{OpenError, clear};
+use crate::journal::record::Previous;
 use crate::journal::state::State;
+use crate::limits::SEGMENT_BYTES;
 use crate::mirror::durable::{Mark, Slot};
 use crate::route::Standing;
 use crate::sync::Arc;
@@ -25,7 +28,9 @@ use crate::sync::Arc;
 pub struct Repair {
     /// Where it cuts, if anything is damaged.
     pub cut: Option<Damage>,
-    /// The last change that is kept.
+    /// Nothing can be kept: another journal begins, in which every child needs a reseed, whatever its name.
+    pub anew: bool,
+    /// The last change that is kept; of what begins anew, the last that may have been.
     pub kept: u64,
     /// The last change that can be read now.
     pub last_seen: u64,
@@ -41,17 +46,17 @@ pub struct Repair {
 /// What would be done; `None` if nothing is wrong.
 ///
 /// # Errors
-/// It cannot be read, or nothing of it can be kept.
+/// It cannot be read.
 pub fn plan(disk: &dyn Disk) -> Result<Option<Repair>, OpenError> {
     let seen = inspect(disk, |_, _, _| {})?;
     let Some(state) = &seen.state else {
-        let why = "nothing of it can be kept: move the directory away, start anew and attach every child".to_owned();
-        return Err(OpenError::Foreign { path: disk.path(""), why });
+        return Ok(seen.refusal.is_some().then(|| plan_anew(disk, &seen)));
     };
     let oldest = seen.segments.first().map_or(1, |segment| segment.header.first_sequence);
     let boot_id = disk.boot_id();
     let cut = seen.damage.first().cloned();
     let mut repair = Repair {
+        anew: false,
         kept: state.last,
         last_seen: seen.last_seen.max(state.last),
         epoch: seen.segments.iter().map(|segment| segment.header.epoch).max().unwrap_or(0).max(state.epoch) + 1,
@@ -68,8 +73,32 @@ pub fn plan(disk: &dyn Disk) -> Result<Option<Repair>, OpenError> {
             Err(why) => repair.reseed.push((name.clone(), why)),
         }
     }
-    let is_needed = repair.cut.is_some() || !repair.reseed.is_empty();
-    Ok(is_needed.then_some(repair))
+    if repair.cut.is_some() || !repair.reseed.is_empty() {
+        return Ok(Some(repair));
+    }
+    // What a start refuses although nothing is to be cut is not for us to mend.
+    seen.refusal.map_or(Ok(None), Err)
+}
+
+/// Of a journal of which nothing can be kept. That changes were on record is all that the new one knows: so every child
+/// that comes is new to it.
+fn plan_anew(disk: &dyn Disk, seen: &Inspection) -> Repair {
+    let headers = || seen.segments.iter().map(|segment| &segment.header);
+    let epochs = headers().map(|header| header.epoch).chain(seen.slots.iter().map(|told| told.epoch));
+    let begun = seen.slots.iter().map(|told| told.slot.begun);
+    let before = headers().map(|header| header.first_sequence.saturating_sub(1)).chain(begun).max().unwrap_or(0);
+    let last = before.max(seen.last_seen).max(1);
+    Repair {
+        anew: true,
+        cut: seen.damage.first().cloned(),
+        kept: last,
+        last_seen: last,
+        // What cannot be read may have been of a later epoch than what can.
+        epoch: epochs.max().map_or(0, |epoch| epoch.saturating_add(1)).max(disk.unix_ms()),
+        reseed: Vec::new(),
+        moved: Vec::new(),
+        places: Vec::new(),
+    }
 }
 
 /// Does it.
@@ -84,18 +113,20 @@ pub fn repair(disk: &Arc<dyn Disk>) -> Result<Option<Repair>, OpenError> {
     let Some(mut repair) = plan(&**disk)? else {
         return Ok(None);
     };
+    if repair.anew {
+        begin_anew(disk, &mut repair, lock)?;
+        return Ok(Some(repair));
+    }
     if let Some(cut) = repair.cut.clone() {
         repair.moved = take_out(&**disk, &cut)?;
     }
-    let (group, mode, segment_bytes) = {
-        let Inspection { segments, .. } = inspect(&**disk, |_, _, _| {})?;
-        let last = segments.last().map(|segment| segment.header.clone());
-        last.map(|header| (header.group, header.mode, header.bytes)).unwrap_or_default()
-    };
+    let seen = inspect(&**disk, |_, _, _| {})?;
+    let (group, mode) = seen.identity();
+    let segment_bytes = seen.segments.last().map_or(SEGMENT_BYTES, |segment| segment.header.bytes);
     let Found { segments, tail, useless, next_ordinal: _ } = recover(&**disk, &group, &mode)?;
     clear(&**disk, &useless, tail.as_ref())?;
     let Some(tail) = tail else {
-        let why = "nothing of it is left: move the directory away, start anew and attach every child".to_owned();
+        let why = "nothing of it is left: repair it once more, then another journal begins".to_owned();
         return Err(OpenError::Foreign { path: disk.path(""), why });
     };
     let next = tail.header.ordinal + 1;
@@ -120,6 +151,37 @@ pub fn repair(disk: &Arc<dyn Disk>) -> Result<Option<Repair>, OpenError> {
     }
     SlotFile::make(shared, &slots, repair.epoch, false).map_err(|error| io_error(&**disk, slots::NAME, error))?;
     Ok(Some(repair))
+}
+
+/// Begins another journal, and moves the files of the one before aside.
+fn begin_anew(disk: &Arc<dyn Disk>, repair: &mut Repair, lock: Box<dyn Send>) -> Result<(), OpenError> {
+    let failed = |error: crate::mirror::durable::JournalFailed| io_error(&**disk, "", std::io::Error::other(error.why));
+    let seen = inspect(&**disk, |_, _, _| {})?;
+    let (group, mode) = seen.identity();
+    let segment_bytes = seen.segments.last().map_or(SEGMENT_BYTES, |segment| segment.header.bytes);
+    let names = disk.list().map_err(|error| io_error(&**disk, "", error))?;
+    let ordinals: Vec<u64> = names.iter().filter_map(|name| ordinal_of(name)).collect();
+    // The new one first, behind a gap: if we are stopped here, a start takes what lies before a gap for released, and
+    // it never takes the children for identical.
+    let next = ordinals.iter().max().map_or(1, |last| last + 2);
+    let mut supply =
+        Supply::new(Arc::clone(disk), segment_bytes, next, 0, false).map_err(|error| io_error(&**disk, "", error))?;
+    let made = supply.take().map_err(|why| io_error(&**disk, "", std::io::Error::other(why)))?;
+    let state = State { epoch: repair.epoch, epoch_first: repair.kept + 1, last: repair.kept, ..State::default() };
+    let identity = Identity { group, mode, segment_bytes };
+    let (head, header) = Writer::begin(made, &identity, Previous::default(), &state, disk.random(), disk.unix_ms());
+    let shared = Arc::new(Shared::new(Arc::clone(disk), VecDeque::from([Arc::clone(&head.segment)]), repair.kept));
+    let mut writer = Writer::resume(Arc::clone(&shared), identity, supply, u64::MAX, state, head, lock);
+    writer.begin_buffer(header);
+    writer.commit_start(Some((repair.epoch, repair.kept + 1, repair.kept)), &[]).map_err(failed)?;
+    let now = disk.unix_ms();
+    for name in names.iter().filter(|name| ordinal_of(name).is_some() || *name == slots::NAME) {
+        let side = format!("cut-{now}-{name}");
+        disk.rename(name, &side).map_err(|error| io_error(&**disk, name, error))?;
+        repair.moved.push(disk.path(&side));
+    }
+    SlotFile::make(shared, &[], repair.epoch, false).map_err(|error| io_error(&**disk, slots::NAME, error))?;
+    Ok(())
 }
 
 impl Repair {
