@@ -394,6 +394,14 @@ impl Journal for Writer {
             return Err(JournalFull { why: format!("{count} {why}, which is as much as a segment's beginning holds") });
         }
         let needs = self.needs(bytes);
+        let used = self.shared.count() as u64;
+        // Also where there is room in a segment that marks have begun beyond the limit: what is left of it is theirs.
+        if used + needs > self.segments_max {
+            let (bytes, max) = (used * size, self.segments_max * size);
+            return Err(JournalFull {
+                why: format!("the journal has {bytes} octets of at most {max} (journal_bytes_max)"),
+            });
+        }
         if needs == 0 {
             self.supply.top_up();
             // Where marks have begun to use the reserve, what is left of its segment is theirs.
@@ -401,11 +409,6 @@ impl Journal for Writer {
                 Some(why) => Err(JournalFull { why: why.to_owned() }),
                 None => Ok(()),
             };
-        }
-        let used = self.shared.count() as u64;
-        if used + needs > self.segments_max {
-            let (bytes, max) = (used * size, self.segments_max * size);
-            return Err(JournalFull { why: format!("the journal has {bytes} octets of at most {max} (bytes_max)") });
         }
         self.supply.ensure(usize::try_from(needs).unwrap_or(usize::MAX)).map_err(|why| JournalFull { why })
     }

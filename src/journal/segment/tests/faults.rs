@@ -92,3 +92,22 @@ fn bytes_max_is_kept() {
     journal.journal.release(sequence);
     journal.journal.room(500).expect("there is room again");
 }
+
+/// Marks may begin a segment beyond the limit; it is no room for changes.
+#[test]
+fn a_segment_that_marks_begin_beyond_the_limit_takes_no_changes() {
+    let disk = Simulated::new(6);
+    let options = Options { bytes_max: 4 * 8 * 1024, ..options() };
+    let mut journal = open_on(&options, Arc::new(disk), false).expect("a disk that works");
+    let mut sequence = 0;
+    while journal.journal.room(500).is_ok() {
+        sequence += 1;
+        commit(&mut journal.journal, &[], &[stored(sequence, 400)]).expect("what has room is taken");
+    }
+    while journal.journal.space().segments < 5 {
+        let mark = Mark::Standing { child: 0, standing: Standing::Diverged, why: "x".repeat(100) };
+        commit(&mut journal.journal, &[mark], &[]).expect("marks are taken");
+    }
+    let full = journal.journal.room(500).expect_err("what is left of it is for marks");
+    assert!(full.why.contains("journal_bytes_max"), "{}", full.why);
+}
