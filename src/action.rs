@@ -33,7 +33,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::explain::{Written, explain};
+pub use self::explain::{HOW_WRITTEN, Written, explain};
 pub use self::fields::{Parameters, Repeated, numeric_parameter};
 pub(crate) use self::inject::digits;
 pub use self::inject::{Inject, Injection, Into};

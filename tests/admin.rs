@@ -78,6 +78,11 @@ fn orders_need_more_than_a_web_page_can_send() {
     let answer = Ask::new("POST", &order).field("Antiphon-Admin", "1").body(b"").at(proxy.admin).expect("an answer");
     assert_eq!(answer.status(), 200, "{answer}");
     assert_eq!(proxy.child_state("a"), "offline");
+    for order in [format!("/v1/children/{GROUP}/a/weight?to=5&to=6"), "/v1/children/a/weight?to=5&to=6".to_owned()] {
+        let answer =
+            Ask::new("POST", &order).field("Antiphon-Admin", "1").body(b"").at(proxy.admin).expect("an answer");
+        assert_eq!((answer.status(), answer.text().as_str()), (400, "an order takes one value: write `?to=` once\n"));
+    }
 }
 
 #[test]

@@ -134,4 +134,15 @@ fn other_policies_predict_nothing() {
     let ran = proxy.command(&["explain", QUERY]);
     assert_eq!(ran.code, Some(0), "{}", ran.text());
     assert_says(&ran.stdout, &["policy least_conn: read", "under `policy = \"predictive\"` only"]);
+    for nothing in ["", "garbage"] {
+        let ran = proxy.command(&["explain", nothing]);
+        assert_eq!(ran.code, Some(1), "{}", ran.text());
+        assert_says(&ran.stderr, &["no request: write METHOD TARGET"]);
+    }
+    for query in ["", "?request=/a&request=/b"] {
+        let answer = proxy.socket_get(&format!("/explain{query}")).expect("an answer");
+        assert_eq!(answer.status(), 400, "{answer}");
+        let text = answer.text();
+        assert!(text.starts_with("say `request=` once") && text.ends_with('\n'), "{text:?}");
+    }
 }

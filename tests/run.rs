@@ -91,6 +91,11 @@ fn a_good_configuration_is_checked_and_classifies() {
         }
     }
     assert_says(&ask("GET /action=Query&action=UserAdd").text(), &["400", "action_ambiguous"]);
+    for nothing in ["garbage", "GET", ""] {
+        let ran = ask(nothing);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", ran.text());
+        assert_says(&ran.stderr, &["no request: write METHOD TARGET"]);
+    }
 }
 
 /// Everything that can be left out is left out.

@@ -496,6 +496,51 @@ fn without_a_state_directory_an_order_says_that_a_restart_forgets_it() {
 
 // === children that come and go ===
 
+#[test]
+fn what_is_said_of_a_child_that_comes_or_moves_is_so() {
+    let world = World::start(Driver::Epoll);
+    world.change();
+    let said = world.order(&["add", "d", &world.address(3)]);
+    assert_says(&said, &["g/d is engine 3, at", "it needs a reseed"]);
+    world.proxy.wait_child_state("d", "needs_reseed");
+    let line = eventually("it is told in the log", || {
+        let log = world.proxy.log();
+        log.lines().find(|line| line.contains("child=\"d\"") && line.contains("attach g/d")).map(str::to_owned)
+    });
+    assert_says(&line, &["before=none now=needs_reseed"]);
+    let other = Scripted::start(Vec::new());
+    let said = world.order(&["edit", "d", &format!("127.0.0.1:{}", other.port())]);
+    assert!(said.contains("made identical, and then attached") && !said.contains("probe"), "{said}");
+    let said = world.order(&["edit", "b", &world.address(3)]);
+    assert_says(&said, &["used once a probe there is good"]);
+
+    let proxy = Proxy::start(&plain(other.port()));
+    let ran = proxy.command(&["child", "add", "d", &world.address(3)]);
+    assert_says(&ran.stdout, &["d is place 1, at"]);
+}
+
+/// A state directory that is older than the children as a whole cannot be told from a current one; an operator can say
+/// so, and reseed them.
+#[test]
+fn a_child_that_is_current_as_far_as_is_known_can_be_reseeded() {
+    let world = World::start(Driver::Epoll);
+    world.change();
+    for child in ["b", "c"] {
+        let ran = world.proxy.command(&["child", "attach", child]);
+        assert_says(&ran.stderr, &["there is nothing to attach"]);
+        world.order(&["offline", child]);
+        eventually("it is away", || {
+            let ran = world.proxy.command(&["child", "flush", child]);
+            (ran.code == Some(0)).then_some(())
+        });
+        assert_says(&world.order(&["online", child]), &["made identical, and then attached"]);
+        world.proxy.wait_child_state(child, "needs_reseed");
+        world.order(&["attach", child]);
+        world.proxy.wait_child_state(child, "up");
+    }
+    world.change();
+}
+
 /// Clients that change and read without a pause until they are stopped; what went wrong.
 struct Traffic {
     stop: Arc<AtomicBool>,

@@ -3,6 +3,9 @@
 use super::{Asked, Into, Rules, Verdict};
 use crate::error::Fault;
 
+/// What whoever did not write a request is told.
+pub const HOW_WRITTEN: &str = "write METHOD TARGET, as in \"GET /action=Query&Text=x\"";
+
 /// A request written on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written<'t> {
@@ -12,6 +15,13 @@ pub struct Written<'t> {
 }
 
 impl<'t> Written<'t> {
+    /// Is it one at all? Of one word that is no path, nobody knows whether it is the method or the target.
+    #[must_use]
+    pub fn is_written(text: &str) -> bool {
+        let mut words = text.split_whitespace();
+        words.next().is_some_and(|first| first.starts_with('/') || words.next().is_some())
+    }
+
     /// Reads `METHOD target [body]`; without a method it is a GET. `\\r` and `\\n` in the body stand for line ends.
     #[must_use]
     pub fn read(text: &'t str) -> Self {

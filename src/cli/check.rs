@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{EXIT_CONFIG, complain, say};
-use crate::action::explain;
+use crate::action::{HOW_WRITTEN, Written, explain};
 use crate::config::{Config, Decisions};
 use crate::control::state;
 use crate::limits::CONFIG_BYTES_MAX;
@@ -60,6 +60,10 @@ pub(super) fn run(path: &Path, requests: &[String], group: Option<&str>) -> Exit
         }
         say(&format!("{} is good\n", path.display()));
         return ExitCode::SUCCESS;
+    }
+    if let Some(request) = requests.iter().find(|request| !Written::is_written(request)) {
+        complain(format_args!("{request:?} is no request: {HOW_WRITTEN}"));
+        return ExitCode::FAILURE;
     }
     let groups = || config.groups.iter().filter(|it| group.is_none_or(|name| *it.name == *name));
     if groups().next().is_none() {

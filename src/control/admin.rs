@@ -4,6 +4,7 @@
 //! order does is [`order`](super::order)'s.
 
 use axum::Router;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -163,9 +164,9 @@ async fn status(State(desk): State<Desk>, headers: HeaderMap) -> Response {
 async fn order(
     State(desk): State<Desk>,
     Path((name, verb)): Path<(String, String)>,
-    Query(value): Query<Value>,
+    value: Result<Query<Value>, QueryRejection>,
 ) -> Response {
-    answer(&desk, None, &name, &verb, value.to.as_deref()).await
+    answer(&desk, None, &name, &verb, value).await
 }
 
 /// `?to=`: the value that `weight`, `add` and `edit` need.
@@ -177,13 +178,22 @@ struct Value {
 async fn order_in_group(
     State(desk): State<Desk>,
     Path((group, name, verb)): Path<(String, String, String)>,
-    Query(value): Query<Value>,
+    value: Result<Query<Value>, QueryRejection>,
 ) -> Response {
-    answer(&desk, Some(&group), &name, &verb, value.to.as_deref()).await
+    answer(&desk, Some(&group), &name, &verb, value).await
 }
 
-async fn answer(desk: &Desk, group: Option<&str>, name: &str, verb: &str, value: Option<&str>) -> Response {
-    let verb = match ChildVerb::named(verb, value) {
+async fn answer(
+    desk: &Desk,
+    group: Option<&str>,
+    name: &str,
+    verb: &str,
+    value: Result<Query<Value>, QueryRejection>,
+) -> Response {
+    let Ok(Query(value)) = value else {
+        return (StatusCode::BAD_REQUEST, "an order takes one value: write `?to=` once\n").into_response();
+    };
+    let verb = match ChildVerb::named(verb, value.to.as_deref()) {
         Ok(verb) => verb,
         Err(wrong @ NotAnOrder::Word(_)) => return (StatusCode::NOT_FOUND, format!("{wrong}\n")).into_response(),
         Err(wrong @ (NotAnOrder::Weight | NotAnOrder::Address | NotAnOrder::Resolve)) => {

@@ -4,13 +4,14 @@
 
 use std::fmt::{self, Write as _};
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::admin::Desk;
-use crate::action::{Class, Verdict, Written};
+use crate::action::{Class, HOW_WRITTEN, Verdict, Written};
 use crate::route::cost::{ClassView, Label};
 use crate::route::{GroupTable, Judged, NoChoice, Policy};
 use crate::sync::Arc;
@@ -118,7 +119,14 @@ pub struct ChildCost {
 }
 
 /// `GET /explain?request=...&group=...`
-pub(super) async fn serve(State(desk): State<Desk>, Query(question): Query<Question>) -> Response {
+pub(super) async fn serve(State(desk): State<Desk>, question: Result<Query<Question>, QueryRejection>) -> Response {
+    let refused = |what: String| (StatusCode::BAD_REQUEST, what).into_response();
+    let Ok(Query(question)) = question else {
+        return refused(format!("say `request=` once, percent-encoded, and `group=` at most once: {HOW_WRITTEN}\n"));
+    };
+    if !Written::is_written(&question.request) {
+        return refused(format!("{:?} is no request: {HOW_WRITTEN}\n", question.request));
+    }
     match answers(&desk.view.routes.load().groups, &question) {
         Ok(answers) => axum::Json(answers).into_response(),
         Err(NoSuchGroup(name)) => {

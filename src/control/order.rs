@@ -13,6 +13,7 @@ use super::admin::Desk;
 use super::front::{DRAINING, OFFLINE};
 use super::names::look_up;
 use super::until;
+use crate::action::Dialect;
 use crate::config::{self, ChildDecisions, Clash, Wanted};
 use crate::limits::{LEAVE_WAIT, SPARE_PLACES, WEIGHT_MAX};
 use crate::mirror::Resolve;
@@ -289,7 +290,12 @@ impl Desk {
                 table.online(child.index, now);
                 mirror.notice(child.index);
                 self.book.note_child(&table, name, |decided| decided.wanted = None);
-                "is online: it will be probed, sent what it missed, and then read from"
+                match child.standing() {
+                    Standing::Diverged | Standing::NeedsReseed => {
+                        "is online: its data still has to be made identical, and then attached"
+                    }
+                    _ => "is online: it will be probed, sent what it missed, and then read from",
+                }
             }
             ChildVerb::Drain => {
                 child.set_admin(Admin::Draining, DRAINING, now);
@@ -359,8 +365,9 @@ impl Desk {
             let address = Some(added.authority.to_string());
             *decided = ChildDecisions { added: Some(place), address, needs_reseed, ..ChildDecisions::default() };
         });
+        let what = if table.rules.dialect() == Dialect::Aci { "engine" } else { "place" };
         let done = format!(
-            "is engine {place}, at {}: {}",
+            "is {what} {place}, at {}: {}",
             added.authority,
             match needs_reseed {
                 true => "it needs a reseed: copy a good child's data to it, then attach it",
@@ -383,11 +390,14 @@ impl Desk {
         self.view.mirrors[table.index].notice(child.index);
         let address = moved.authority.to_string();
         self.book.note_child(&table, name, |decided| decided.address = Some(address));
-        let done = format!(
-            "is at {}: it is taken for the same server, and used once a probe there is good. If it is another one, take it \
-             offline until it is identical",
-            moved.authority
-        );
+        let then = match matches!(child.standing(), Standing::Diverged | Standing::NeedsReseed) {
+            true => "its data still has to be made identical, and then attached",
+            false => {
+                "it is taken for the same server, and used once a probe there is good. If it is another one, take it \
+                 offline until it is identical"
+            }
+        };
+        let done = format!("is at {}: {then}", moved.authority);
         Ok((table, child, done))
     }
 

@@ -10,18 +10,22 @@ use tokio::time::interval;
 use super::front::View;
 use crate::limits::WATCH_LOOK;
 use crate::route::Shown;
+use crate::sync::Arc;
 
 /// Tells changes of state; never ends.
 pub(super) async fn watch(view: &View) {
-    let mut seen: HashMap<(usize, usize), Shown> = HashMap::new();
+    let mut seen: HashMap<(usize, usize), (Arc<str>, Shown)> = HashMap::new();
     let mut look = interval(WATCH_LOOK);
     loop {
         look.tick().await;
         for group in &view.routes.load_full().groups {
             for child in group.occupied() {
                 let now = child.shown();
-                let before = seen.insert((group.index, child.index), now).unwrap_or(Shown::Up);
-                if before != now {
+                let before = seen.insert((group.index, child.index), (child.name(), now));
+                // Whoever comes, be it to a place that another has left, has not been anything before.
+                let before = before.filter(|(name, _)| *name == child.name()).map(|(_, before)| before);
+                if before.unwrap_or(Shown::Up) != now {
+                    let before = before.map_or("none", Shown::name);
                     let lag = view.mirrors[group.index].lag(child.index);
                     tell(&group.name, &child.name(), before, now, &child.why().text, lag);
                 }
@@ -30,7 +34,7 @@ pub(super) async fn watch(view: &View) {
     }
 }
 
-fn tell(group: &str, child: &str, before: Shown, now: Shown, why: &str, lag: u64) {
+fn tell(group: &str, child: &str, before: &str, now: Shown, why: &str, lag: u64) {
     match now {
         Shown::Diverged | Shown::NeedsReseed => tracing::error!(
             group, child, %before, %now, why, lag,

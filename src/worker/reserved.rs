@@ -1,7 +1,7 @@
 //! What antiphon itself serves where clients come in, below the reserved prefix `/.antiphon/`: what became of a change.
 //!
-//! Not the actions that it answers in place of a DAH ([`own`]). Nothing below the prefix ever reaches a child,
-//! whatever a route says. All that is looked at is shared memory, at once and in bounded work.
+//! Not the actions that it answers in place of a DAH ([`own`]). Nothing below the prefix, however it is encoded, ever
+//! reaches a child, whatever a route says. All that is looked at is shared memory, at once and in bounded work.
 
 use serde_json::{Map, Value, json};
 
@@ -15,9 +15,24 @@ use crate::worker::Worker;
 use crate::worker::own::{self, Answer};
 use crate::worker::serve::{Desk, Next};
 
-/// Is the target below the reserved prefix?
+/// Is the target below the reserved prefix? Percent-encoded as well, for a child reads it so (RFC 3986 6.2.2.2).
 pub(crate) fn is_reserved(target: &[u8]) -> bool {
-    target.strip_prefix(PREFIX).is_some_and(|rest| matches!(rest.first(), None | Some(b'/' | b'?')))
+    let mut rest = target;
+    let mut next = || {
+        let (octet, length) = first_octet(rest)?;
+        rest = &rest[length..];
+        Some(octet)
+    };
+    PREFIX.iter().all(|wanted| next() == Some(*wanted)) && matches!(next(), None | Some(b'/' | b'?'))
+}
+
+/// What a target begins with, decoded, and how many octets say so.
+fn first_octet(target: &[u8]) -> Option<(u8, usize)> {
+    let digit = |at: usize| target.get(at).and_then(|octet| char::from(*octet).to_digit(16));
+    match (target.first()?, digit(1), digit(2)) {
+        (b'%', Some(high), Some(low)) => Some(((high * 16 + low) as u8, 3)),
+        (octet, ..) => Some((*octet, 1)),
+    }
 }
 
 /// Where a client can ask what became of the change at this place.
@@ -99,7 +114,10 @@ mod tests {
         for target in ["/.antiphon", "/.antiphon/", "/.antiphon?x", "/.antiphon/v1/changes/1:2", "/.antiphon/other"] {
             assert!(is_reserved(target.as_bytes()), "{target}");
         }
-        for target in ["/", "*", "/antiphon/", "/.antiphonal", "/x/.antiphon/", "/%2eantiphon/"] {
+        for target in ["/%2eantiphon/", "/%2Eantiphon", "/.%61ntipho%6e/x", "/.antiphon%2Fv1", "/.antiphon%3F"] {
+            assert!(is_reserved(target.as_bytes()), "{target}");
+        }
+        for target in ["/", "*", "/antiphon/", "/.antiphonal", "/x/.antiphon/", "/%2Xantiphon/", "/%2", ""] {
             assert!(!is_reserved(target.as_bytes()), "{target}");
         }
     }
