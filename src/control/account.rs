@@ -1,6 +1,6 @@
 //! What is kept of a group's changes, as an operator wants to see it: in `/status`, `queue ls` and `/metrics`.
 //!
-//! The figures are the sequencer's ([`Account`](crate::mirror::Account)), a moment old, and are made to agree here with
+//! The figures are the sequencer's ([`Account`]), a moment old, and are made to agree here with
 //! what is known exactly: a child that has caught up since lacks nothing.
 
 use std::fmt;

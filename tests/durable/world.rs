@@ -83,11 +83,14 @@ impl World {
             for (child, name) in NAMES.iter().enumerate() {
                 let status = self.proxy.child(name);
                 let state = status["state"].as_str().unwrap_or_default();
-                assert_ne!(state, "diverged", "{}: by no fault of its own: {status:#}", self.story);
+                let why = status["why"].as_str().unwrap_or_default();
+                // One that died on a live change, or lacks one, has diverged by its own fault, or by the killer's.
+                let is_lawful = why.contains("live change");
+                assert!(state != "diverged" || is_lawful, "{}: by no fault of its own: {status:#}", self.story);
                 if let Some(sequence) = status["doubt"].as_u64() {
                     self.look_and_resolve(child, sequence);
-                } else if state == "needs_reseed" {
-                    self.reseed(child, status["why"].as_str().unwrap_or_default());
+                } else if ["needs_reseed", "diverged"].contains(&state) {
+                    self.reseed(child, why);
                 }
                 seen.push(status.clone());
                 settled &= state == "up" && status["lag"] == 0 && status["doubt"].is_null();
@@ -123,7 +126,7 @@ impl World {
     /// not be sent again: whatever else brings a child there is our own fault.
     fn reseed(&self, child: usize, why: &str) {
         assert!(
-            why.contains("unknown") || why.contains("owed") || why.contains("octets of at most"),
+            ["unknown", "owed", "octets of at most", "live change"].iter().any(|cause| why.contains(cause)),
             "{}: {why}",
             self.story
         );
