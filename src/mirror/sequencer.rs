@@ -152,6 +152,11 @@ impl Sequencer {
             return Numbering::Refused;
         }
         if change.live {
+            if !self.numbered.is_empty() {
+                // Not on record yet, and so not in the ring: a lane would take itself for drained, and prove a connection
+                // that the change before this one then goes on.
+                return Numbering::NoRoom { until: now };
+            }
             let gathering = Gathering::new(Arc::clone(change), awaited, now + self.group.live_wait);
             self.group.gate.store(Some(Arc::clone(&gathering)));
             self.gathering = Some(gathering);
@@ -211,8 +216,12 @@ impl Sequencer {
             // A lane has withdrawn, or the client.
         } else if !away.is_empty() {
             self.group.refuse(change, Fault::NotQueueable(LEFT), away);
+        } else if unready.is_empty()
+            && let Err(fault) = self.admit_to_journal(change, now)
+        {
+            self.group.refuse(change, fault, ChildSet::new());
         } else if unready.is_empty() {
-            // All have drained, so that there is room. A lane that withdraws at this moment is first, or too late.
+            // All have drained, so that there is room in the ring. A lane that withdraws at this moment is first, or too late.
             self.admit(change, gathering.awaited, now);
         } else if now >= gathering.deadline {
             self.group.refuse(change, Fault::NotQueueable(LATE), unready);

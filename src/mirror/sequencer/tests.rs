@@ -244,3 +244,36 @@ fn a_clean_end_leaves_nothing_in_doubt() {
     let resumed = model.resume(true);
     assert!(resumed.children.iter().all(|child| (child.applied, child.begun) == (1, 1)), "{resumed:?}");
 }
+
+#[test]
+fn children_get_ready_for_a_live_change_only_when_what_came_before_it_is_published() {
+    let model = Model::new(3);
+    let durable = kept_by(&model, false, Arc::new(Bell::default()));
+    let (group, mut sequencer) = group_from(Like::default(), Arc::new(Bell::default()), Some(durable));
+    let now = at_ms(1_000);
+    let (before, _waiting) = change(&group, Once, b"", now);
+    let (live, _waiting_too) = live_change_with(&group, b"", now, Arc::new(Bell::default()));
+    group.submit(0, &before).expect("room in the line");
+    group.submit(0, &live).expect("room in the line");
+    let again = sequencer.step(now);
+    assert!(group.gate.load().is_none(), "a lane that looks now has not been told of the first");
+    assert_eq!((group.last_sequence(), again), (1, now), "it is published, and the next step is at once");
+    let _ = sequencer.step(now);
+    assert!(group.gate.load().is_some());
+}
+
+#[test]
+fn a_live_change_needs_room_on_record_like_any_other() {
+    let model = Model::new(3);
+    let durable = kept_by(&model, false, Arc::new(Bell::default()));
+    let (group, mut sequencer) = group_from(Like::default(), Arc::new(Bell::default()), Some(durable));
+    let now = at_ms(1_000);
+    let (live, _waiting) = live_change_with(&group, b"", now, Arc::new(Bell::default()));
+    group.submit(0, &live).expect("room in the line");
+    let _ = sequencer.step(now);
+    let gathering = group.gate.load_full().expect("they get ready");
+    (0..3).for_each(|child| gathering.set_ready(child));
+    model.set_full(true);
+    let _ = sequencer.step(now);
+    assert_eq!(group.decide(&live, now), Decision::Refused(Fault::JournalFull));
+}
