@@ -135,6 +135,23 @@ mod tests {
     }
 
     #[test]
+    fn a_live_change_that_nobody_was_sent_is_for_nobody() {
+        let child =
+            |applied, begun| ResumedChild { applied, begun, attached: 0, standing: Standing::Live, why: String::new() };
+        let resumed = |second: ResumedChild| {
+            let children = vec![child(4, 4), second];
+            Verdicts::resumed(&Resume { last: 5, live: vec![5], children, ..Resume::default() })
+        };
+        let (verdicts, marks) = resumed(child(4, 4));
+        assert_eq!(verdicts.of(5, |_| 4), Some(Verdict::Withdrawn));
+        let verdict = Verdict::Withdrawn;
+        assert_eq!(marks, [Mark::Outcome { sequence: 5, verdict, condemned: Vec::new() }]);
+        // One that was being sent it may have it.
+        let (verdicts, marks) = resumed(child(4, 5));
+        assert_eq!((verdicts.of(5, |_| 4), marks), (None, Vec::new()));
+    }
+
+    #[test]
     fn ranges_that_touch_are_one() {
         let mut verdicts = verdicts(1);
         for (after, through) in [(0, 2), (6, 8), (2, 4), (5, 5), (3, 7)] {
