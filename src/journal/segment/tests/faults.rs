@@ -76,9 +76,9 @@ fn a_full_disk_refuses_changes_takes_marks_and_goes_on_by_itself() {
     assert_eq!(read_all(&journal.readers, 1).len() as u64, sequence + 1);
 }
 
-#[test]
-fn bytes_max_is_kept() {
-    let disk = Simulated::new(5);
+/// A journal of four segments without room for more, and its last change.
+fn full(seed: u64) -> (Opened, u64) {
+    let disk = Simulated::new(seed);
     let options = Options { bytes_max: 4 * 8 * 1024, ..options() };
     let mut journal = open_on(&options, Arc::new(disk), false).expect("a disk that works");
     let mut sequence = 0;
@@ -86,6 +86,12 @@ fn bytes_max_is_kept() {
         sequence += 1;
         commit(&mut journal.journal, &[], &[stored(sequence, 400)]).expect("what has room is taken");
     }
+    (journal, sequence)
+}
+
+#[test]
+fn bytes_max_is_kept() {
+    let (mut journal, sequence) = full(5);
     assert_eq!(journal.journal.space().segments, 4);
     let all = vec![(0, sequence), (1, sequence), (2, sequence)];
     commit(&mut journal.journal, &[Mark::Applied(all)], &[]).expect("marks are taken");
@@ -96,14 +102,7 @@ fn bytes_max_is_kept() {
 /// Marks may begin a segment beyond the limit; it is no room for changes.
 #[test]
 fn a_segment_that_marks_begin_beyond_the_limit_takes_no_changes() {
-    let disk = Simulated::new(6);
-    let options = Options { bytes_max: 4 * 8 * 1024, ..options() };
-    let mut journal = open_on(&options, Arc::new(disk), false).expect("a disk that works");
-    let mut sequence = 0;
-    while journal.journal.room(500).is_ok() {
-        sequence += 1;
-        commit(&mut journal.journal, &[], &[stored(sequence, 400)]).expect("what has room is taken");
-    }
+    let (mut journal, _) = full(6);
     while journal.journal.space().segments < 5 {
         let mark = Mark::Standing { child: 0, standing: Standing::Diverged, why: "x".repeat(100) };
         commit(&mut journal.journal, &[mark], &[]).expect("marks are taken");
